@@ -392,6 +392,7 @@ class ReadableTable:
             spill_folder=self.options[config.SPILL_FOLDER],
             rfc103_names=self.options[config.READ_LEGACY_NAMES],
             by_metadata=self.options[config.METADATA_ENABLE],
+            skips_by_ranges=self.options[config.METADATA_ENABLE] and self.options[config.DATA_SKIPPING],
             timelines=self._timelines,
             kept=self._kept,
         )

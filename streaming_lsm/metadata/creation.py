@@ -22,7 +22,8 @@ from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAM
 from streaming_lsm.format.table.properties import CURRENT_VERSION, table_checksum
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges, begin, complete, created_by_former
-from streaming_lsm.metadata.listing import METADATA_TABLE, folder_listing
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
+from streaming_lsm.metadata.listing import folder_listing
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.clock import InstantSource

@@ -8,7 +8,8 @@ from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTab
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
-from streaming_lsm.metadata.listing import METADATA_TABLE, metadata_listing
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
+from streaming_lsm.metadata.listing import metadata_listing
 from streaming_lsm.metadata.state import check_newest_known, check_up_to_date
 from streaming_lsm.storage.base import FileEntry, Listing, Storage
 from streaming_lsm.storage.subfolder import Subfolder

@@ -7,27 +7,29 @@ Both listings contain the files of completed actions only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
     FILE_GROUP,
-    FIRST_INSTANT,
     PARTITION,
-    LogName,
     Records,
-    decode_base,
-    decode_log,
+    decode_files,
     existing,
     merge_files,
     partition_key,
     partition_path,
 )
 from streaming_lsm.format.metadata.records import FilesRecord
-from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, parse_file_name
+from streaming_lsm.format.table.file_names import InlineLogName, parse_file_name
+from streaming_lsm.metadata.file_slices import (
+    METADATA_TABLE,
+    MetadataFileGroup,
+    MetadataFileSlice,
+    counted_instants,
+)
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT
@@ -35,128 +37,13 @@ from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
 from streaming_lsm.timeline.timeline import Timeline
 
-METADATA_TABLE = ".hoodie/metadata"
+FILES = MetadataFileGroup(PARTITION, FILE_GROUP)
+"""The file group of the partition ``files``."""
 
 PartitionFiles = dict[str, dict[str, int]]
 """Size in bytes by file name, by partition path."""
 
-_FIRST_DIGITS = 14
 _ATTEMPTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataFileSlice:
-    """Represent the newest file slice of the partition ``files``: base file, and later log files in merge order."""
-
-    base: BaseFileName | None
-    logs: tuple[LogName, ...]
-
-    @classmethod
-    def newest(cls, timeline: Timeline, names: Iterable[str]) -> MetadataFileSlice:
-        """Return the newest visible slice.
-
-        Args:
-            timeline: timeline of the metadata table.
-            names: names of the files in the partition's folder.
-
-        Raises:
-            CorruptFileError: a file of the slice is missing.
-        """
-        names = frozenset(names)
-        bases, logs = visible_files(timeline, names)
-        base = max(bases, key=lambda name: name.instant, default=None)
-        since = base.instant if base else ""
-        kept = [log for log in logs if slice_time(timeline, log) >= since]
-        _check_whole(timeline, since, {log.instant for log in kept}, names)
-        return cls(base, tuple(sorted(kept, key=lambda name: name.sort_key)))
-
-    def read(self, metadata: Storage, counts: Callable[[str], bool]) -> Records:
-        """Read and merge the records of the slice, without tombstones.
-
-        Args:
-            metadata: storage of the metadata table.
-            counts: whether the log records of an instant are valid, see `counted_instants`.
-
-        Raises:
-            CorruptFileError, UnsupportedTable: a file cannot be read.
-        """
-        merged: dict[str, FilesRecord] = {}
-        if self.base is not None:
-            path = f"{PARTITION}/{self.base}"
-            merged.update(decode_base(metadata.read(path), path))
-        for log in self.logs:
-            path = f"{PARTITION}/{log}"
-            for logged in decode_log(metadata.read(path), log, path):
-                if counts(logged.instant):
-                    _merge(merged, logged.records)
-        return {key: _without_tombstones(record) for key, record in merged.items()}
-
-
-def _without_tombstones(record: FilesRecord) -> FilesRecord:
-    files = {name: entry for name, entry in record.files.items() if not entry.is_deleted}
-    return FilesRecord(files, record.all_partitions)
-
-
-def _check_whole(timeline: Timeline, since: str, logged: Set[str], names: Set[str]) -> None:
-    """Check that the newest slice has all files that the timeline names.
-
-    Args:
-        timeline: timeline of the metadata table.
-        since: instant of the newest existing base file, ``""`` for none.
-        logged: instants of the log files of the slice.
-        names: names of the files in the partition's folder.
-
-    Raises:
-        CorruptFileError: a file is missing.
-    """
-    for write in timeline.completed_writes:
-        if write.action == "commit" or (is_first(write.requested) and not since):
-            is_there = write.requested <= since
-        else:
-            is_there = (write.completed or "") < since or write.requested in logged
-        # Includes commits to other partitions only; they are few until the next compaction.
-        if not is_there and write.requested != since:
-            for stat in timeline.read_commit(write).stats:
-                if stat.partition_path == PARTITION and stat.file_name not in names:
-                    raise CorruptFileError(f"{stat.path} in {timeline.storage.uri} is gone: drop the metadata table")
-
-
-def visible_files(timeline: Timeline, names: Iterable[str]) -> tuple[list[BaseFileName], list[LogName]]:
-    """Return base files and log files of completed instants of the metadata table."""
-    bases: list[BaseFileName] = []
-    logs: list[LogName] = []
-    for text in names:
-        name = parse_file_name(text)
-        if name is None or name.file_id != FILE_GROUP or timeline.completion_time(name.instant) is None:
-            continue
-        if isinstance(name, BaseFileName):
-            bases.append(name)
-        else:
-            logs.append(name)
-    return bases, logs
-
-
-def slice_time(timeline: Timeline, log: LogName) -> str:
-    """Return the time that assigns a log file to a slice: its completion time; in layout 1 its base instant."""
-    return log.instant if timeline.layout == FLAT else timeline.completion_time(log.instant) or ""
-
-
-def counted_instants(data: Timeline) -> Callable[[str], bool]:
-    """Return a predicate: whether the metadata records of an instant are valid, as the table's action is completed."""
-    completed = {instant.requested for instant in data.instants if instant.is_completed}
-
-    def counts(instant: str) -> bool:
-        if instant in completed or instant < data.first or is_first(instant):
-            return True
-        # Its files may have been deleted while the folder was listed.
-        return data.history.has_time(instant)
-
-    return counts
-
-
-def is_first(instant: str) -> bool:
-    """Return whether an instant of the metadata table created one of its partitions."""
-    return instant.startswith(FIRST_INSTANT[:_FIRST_DIGITS])
 
 
 def metadata_listing(storage: Storage, data: Timeline) -> PartitionFiles:
@@ -180,7 +67,8 @@ def metadata_listing(storage: Storage, data: Timeline) -> PartitionFiles:
 def _listing(metadata: Storage, data: Timeline) -> PartitionFiles:
     timeline = Timeline.load(metadata, data.layout)
     try:
-        found = MetadataFileSlice.newest(timeline, metadata.names(PARTITION)).read(metadata, counted_instants(data))
+        newest = MetadataFileSlice.newest(timeline, metadata.names(PARTITION), FILES)
+        found = read_files(newest, metadata, counted_instants(data))
     except FileNotFoundError as error:
         file = error.filename or PARTITION
         raise CorruptFileError(f"{file} in {metadata.uri} was deleted while it was read") from None
@@ -188,6 +76,25 @@ def _listing(metadata: Storage, data: Timeline) -> PartitionFiles:
     if not any(metadata.exists(path) for path in (PROPERTIES_PATH, BACKUP_PATH)):
         raise CorruptFileError(f"{metadata.uri} has no {PROPERTIES_PATH}: drop the metadata table")
     return to_partition_files(found)
+
+
+def read_files(newest: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]) -> Records:
+    """Read and merge the records of the partition ``files``, without tombstones; raises as `MetadataFileSlice.hfiles`.
+
+    Args:
+        newest: the newest slice of `FILES`.
+        metadata: storage of the metadata table.
+        counts: whether the log records of an instant are valid, see `counted_instants`.
+    """
+    merged: dict[str, FilesRecord] = {}
+    for file in newest.hfiles(metadata, counts):
+        _merge(merged, decode_files(file))
+    return {key: _without_tombstones(record) for key, record in merged.items()}
+
+
+def _without_tombstones(record: FilesRecord) -> FilesRecord:
+    files = {name: entry for name, entry in record.files.items() if not entry.is_deleted}
+    return FilesRecord(files, record.all_partitions)
 
 
 def to_partition_files(records: Records) -> PartitionFiles:

@@ -17,13 +17,15 @@ from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
-from streaming_lsm.format.metadata.files_partition import FILE_GROUP, PARTITION, LogName, base_name, encode_base
+from streaming_lsm.format.metadata.files_partition import FILE_GROUP, PARTITION, base_name, encode_base
+from streaming_lsm.format.metadata.log_files import LogName
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files
 from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
-from streaming_lsm.metadata.listing import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
+from streaming_lsm.metadata.listing import FILES, read_files
 from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -108,10 +110,10 @@ def compact(
         Fenced: another writer took the lock.
     """
     sizes = {entry.name: entry.size for entry in metadata.list(PARTITION)}
-    slice_ = MetadataFileSlice.newest(timeline, sizes)
+    slice_ = MetadataFileSlice.newest(timeline, sizes, FILES)
     if not slice_.logs:
         return
-    records = slice_.read(metadata, counts)
+    records = read_files(slice_, metadata, counts)
     lock.verify()
     running = Instant(times.next(), COMPACTION, State.REQUESTED)
     begin(metadata, running, _plan(slice_, sizes).encode())
@@ -152,7 +154,7 @@ def _plan(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionPlan:
 def _clean(metadata: Storage, timeline: Timeline, times: InstantSource, lock: TableLock) -> None:
     """Delete all slices but the newest two: readers of the slice before the newest can finish."""
     timeline = Timeline.load(metadata, previous=timeline)
-    bases, logs = visible_files(timeline, metadata.names(PARTITION))
+    bases, logs = visible_files(timeline, metadata.names(PARTITION), FILES)
     instants = sorted({base.instant for base in bases})
     if len(instants) <= _KEPT_SLICES:
         return
@@ -187,7 +189,7 @@ def _archive(metadata: Storage, timeline: Timeline, lock: TableLock) -> None:
     No reader needs them: their files are cleaned, and what they recorded is in the base files.
     """
     timeline = Timeline.load(metadata, previous=timeline)
-    bases, _ = visible_files(timeline, metadata.names(PARTITION))
+    bases, _ = visible_files(timeline, metadata.names(PARTITION), FILES)
     first_kept = min((base.instant for base in bases), default="")
     writer, history = HistoryWriter(metadata, lock.verify), timeline.history
     actions = list(takewhile(lambda action: (action.completed or "~") < first_kept, timeline.instants))

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges
-from streaming_lsm.metadata.listing import METADATA_TABLE, MetadataFileSlice, counted_instants, is_first
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants, is_first
+from streaming_lsm.metadata.listing import FILES
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
 from streaming_lsm.timeline.cache import TimelineCache
@@ -57,7 +58,7 @@ def check_state(
         raise CorruptFileError(
             f"{METADATA_TABLE}: newest time {timeline.last_time:.40} on its timeline is not a date and time"
         ) from None
-    newest = MetadataFileSlice.newest(timeline, metadata.names(PARTITION))
+    newest = MetadataFileSlice.newest(timeline, metadata.names(PARTITION), FILES)
     doomed = _without_action(timeline, data, newest.base.instant if newest.base else "")
     check_up_to_date(timeline, data)
     return timeline, doomed

@@ -25,7 +25,8 @@ from streaming_lsm.metadata.creation import (
     create_metadata_table,
     is_native,
 )
-from streaming_lsm.metadata.listing import METADATA_TABLE, counted_instants, metadata_listing
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, counted_instants
+from streaming_lsm.metadata.listing import metadata_listing
 from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.metadata.services import compact, compaction_is_due
 from streaming_lsm.metadata.state import check_state

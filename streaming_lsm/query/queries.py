@@ -21,14 +21,17 @@ from streaming_lsm.format.column_versions import ColumnVersions, FileNames
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.metadata.column_ranges import column_ranges
 from streaming_lsm.query.cdc.change_reader import ChangeReader
 from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.default_partition import DefaultPartition
 from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
 from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
+from streaming_lsm.query.prune.file_ranges import ranged_files, read_slices
 from streaming_lsm.query.prune.keys import wanted_keys
 from streaming_lsm.query.prune.looked_up import KeyPruner
+from streaming_lsm.query.prune.predicate import Predicate, columns_of
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
 from streaming_lsm.query.range_files import files_of_range
 from streaming_lsm.query.scan import MapSlices, Scan, check_columns, filter_columns
@@ -94,6 +97,7 @@ class Queries:
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         rfc103_names: whether logs under the names of RFC-103's first text are read.
         by_metadata: whether files are listed from the metadata table, if the table has one.
+        skips_by_ranges: whether slices are skipped by the ranges of columns in the metadata table, if it has them.
         timelines: cache of the table's timeline.
         kept: what look-ups keep of the table.
     """
@@ -106,6 +110,7 @@ class Queries:
     spill_folder: str | None = None
     rfc103_names: bool = False
     by_metadata: bool = False
+    skips_by_ranges: bool = False
     timelines: TimelineCache = field(default_factory=TimelineCache)
     kept: KeptFiles = field(default_factory=KeptFiles)
 
@@ -299,12 +304,25 @@ class Queries:
             if groups is not None:
                 predicate, keys = groups.derived(predicate), groups.keys.names
                 slices, skipped = groups.prune(slices, predicate)
-            pruner = RowGroupPruner(
-                predicate, keys, default_partition.without(schema), wanted_keys(predicate), self.rule.takes_winner
-            )
+            told = default_partition.without(schema)
+            if self.skips_by_ranges and self.file_names_at(shown) is None:
+                slices, skipped = self._in_range(slices, skipped, predicate, told)
+            pruner = RowGroupPruner(predicate, keys, told, wanted_keys(predicate), self.rule.takes_winner)
         reader = self._reader(timeline, schema, needed, shown)
         reader = replace(reader, threads=len(slices) < self.width, commits=commits, pruner=pruner)
         return Scan(slices, reader, names, filter, self.run, skipped, default_partition)
+
+    def _in_range(
+        self, slices: Sequence[FileSlice], skipped: SkippedSlices, predicate: Predicate, schema: pa.Schema
+    ) -> tuple[list[FileSlice], SkippedSlices]:
+        """Leave out slices without a row of a predicate, by the ranges of the columns of `schema` in their files."""
+        names = sorted(columns_of(predicate) & set(schema.names))
+        ranges = column_ranges(self.storage, self.timeline, ranged_files(slices), names)
+        if not ranges:
+            return list(slices), skipped
+        read = read_slices(slices, predicate, schema, ranges, takes_winner=self.rule.takes_winner)
+        left = [found for found, is_read in zip(slices, read.tolist(), strict=True) if is_read]
+        return left, replace(skipped, by_ranges=len(slices) - len(left))
 
     def _reader(
         self,

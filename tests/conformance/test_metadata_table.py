@@ -10,7 +10,8 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.format.actions.commit import CommitMetadata
-from streaming_lsm.metadata.listing import METADATA_TABLE, listing_differences
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
+from streaming_lsm.metadata.listing import listing_differences
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import load_properties
 from tests.conformance.histories import ORDERS, SIMPLE, History, orders

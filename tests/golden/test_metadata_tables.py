@@ -21,13 +21,8 @@ from streaming_lsm.format.metadata.files_partition import (
     encode_log,
 )
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, parse_file_name
-from streaming_lsm.metadata.listing import (
-    METADATA_TABLE,
-    MetadataFileSlice,
-    folder_listing,
-    listing_differences,
-    metadata_listing,
-)
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice
+from streaming_lsm.metadata.listing import folder_listing, listing_differences, metadata_listing
 from streaming_lsm.metadata.state import check_state
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -106,7 +101,7 @@ def test_a_healthy_one_is_kept_and_one_that_lost_a_log_or_a_record_is_not(unpack
     version = load_properties(storage)["hoodie.table.version"]
     own = Timeline.load(metadata)
     assert check_state(metadata, version, data, TimelineCache()) == (own, [])
-    newest = MetadataFileSlice.newest(own, metadata.names("files"))
+    newest = MetadataFileSlice.newest(own, metadata.names("files"), MetadataFileGroup("files", "files-0000-0"))
     lost = [f"files/{found}" for found in (newest.base, *newest.logs) if found and ".log.1_0-0-0" not in str(found)]
     told = {action.requested for action in data.instants}
     lost += [found.path for found in own.completed_writes if found.requested in told][1:]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from streaming_lsm.format.metadata.files_partition import decode_base
 from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.metadata.listing import METADATA_TABLE, counted_instants, listing_differences
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, counted_instants
+from streaming_lsm.metadata.listing import listing_differences
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.buffers import bytes_of
-from streaming_lsm.arrow.columns import Flags, Int64s, pc
+from streaming_lsm.arrow.columns import Int64s, pc
+from streaming_lsm.arrow.text_order import may_differ
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.block import corrupt
 from streaming_lsm.format.hfile.cells import KEY_TAIL
@@ -23,8 +23,6 @@ MAX_LEVELS = 8
 _ENTRY = struct.Struct(">qi")  # offset and size of a block
 # HBase appends the position of the middle key to a root index that points to other indexes.
 _MIDDLE_KEY_BYTES = 16
-_MISORDERED = 0xEE
-"""First byte of the UTF-8 of U+E000; from it on, the order by bytes may differ from that of Java's strings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,22 +158,13 @@ def blocks_of(first_keys: Sequence[bytes], keys: pa.BinaryArray) -> tuple[Int64s
     starts: pa.BinaryArray = pa.array(first_keys, pa.binary())
     nth = np.arange(len(keys))
     blocks = _last_not_greater(starts, keys)
-    # Java's strings have another order where one has a character beyond U+FFFF and the other one from U+E000 on.
-    odd = np.flatnonzero(_has_misordered(keys))
+    odd = np.flatnonzero(may_differ(keys))
     if len(odd):
         utf16 = [pa.array([_utf16(key.as_py()) for key in some], pa.binary()) for some in (starts, keys.take(odd))]
         blocks, nth = np.append(blocks, _last_not_greater(*utf16)), np.append(nth, odd)
     order = np.argsort(blocks, kind="stable")
     order = order[np.searchsorted(blocks[order], 0) :]
     return blocks[order], nth[order]
-
-
-def _has_misordered(keys: pa.BinaryArray) -> Flags:
-    offsets, data = bytes_of(keys)
-    if not len(data) or data.max() < _MISORDERED:
-        return np.zeros(len(keys), np.bool_)
-    through = np.append(0, np.cumsum(data >= _MISORDERED))
-    return np.asarray(np.diff(through[offsets]) > 0)
 
 
 def _last_not_greater(starts: pa.BinaryArray, keys: pa.BinaryArray) -> Int64s:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import array_of, bytes_of, nulls
 from streaming_lsm.arrow.columns import Flags, flags, int64s, pc
+from streaming_lsm.arrow.text_order import may_differ
 from streaming_lsm.format.avro.decimals import decimals_of_bytes
 from streaming_lsm.format.avro.varints import Stretch
 from streaming_lsm.format.hfile.cells import Cells
@@ -150,13 +151,19 @@ def bounds_of(ranges: pa.StructArray, kind: pa.DataType) -> tuple[pa.Array[Any],
 
     Returns:
         Smallest and largest values, of the type `kind` (n,); null where the range has none, or has one of a type whose
-        order is another than that of `kind`.
+        order is another than that of `kind`, or a text that Java, which found it, may order otherwise.
     """
     ranges_: Any = ranges
     typed = ranges_.field("valueType")
     ordinals = np.where(flags(pc.is_valid(typed)), int64s(typed.field("typeOrdinal")), -1)
     infos = pc.struct_field(typed, "additionalInfo")
     low, high = (_unwrapped(ranges_.field(name), ordinals, infos, kind) for name in ("minValue", "maxValue"))
+    if pa.types.is_floating(kind):
+        # NaN as a bound tells nothing, and neither does the other one: a writer may have compared by NaN.
+        unknown = pc.fill_null(pc.or_kleene(pc.is_nan(low), pc.is_nan(high)), False)
+        low, high = (pc.if_else(unknown, pa.scalar(None, kind), bound) for bound in (low, high))
+    if pa.types.is_string(kind):
+        low, high = (pc.if_else(pa.array(may_differ(bound)), None, bound) for bound in (low, high))
     return low, high
 
 

@@ -22,8 +22,9 @@ from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.writer import write_hfile
-from streaming_lsm.format.log.inline_blocks import BlockType, Header, LogBlock, encode_block, read_blocks
+from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block
 from streaming_lsm.format.log.native_footer import LogHeader
+from streaming_lsm.format.metadata.log_files import NO_DELETES, LogName, open_log
 from streaming_lsm.format.metadata.parts import decode_part, encode_part
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.metadata.schema import RecordType, metadata_schema
@@ -47,8 +48,6 @@ LOCK_KEY = "lsm.lock"
 Records = Mapping[str, FilesRecord]
 """Records by key."""
 
-LogName = InlineLogName | LogFileName
-
 # Hudi's sizes of the bloom filters of its metadata table.
 _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES = 10_000, 1e-9, 100_000
 _PART = "filesystemMetadata"
@@ -56,7 +55,6 @@ _FILE = pa.struct([pa.field("size", pa.int64(), nullable=False), pa.field("isDel
 _FILES = map_type(pa.string(), _FILE, nullable=False)
 _TYPES = (RecordType.ALL_PARTITIONS, RecordType.FILES)
 _TOKEN = WriteToken(0, 0, 0)
-_NO_DELETES = bytes.fromhex("00000003 00000001 00")
 _HFILE = "hfile"
 
 
@@ -153,7 +151,7 @@ def encode_log(records: Records, name: LogName, created_ms: int, token: str = ""
         info = {key.decode(): value for key, value in footer.items()} | _lock_info(token)
         return write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=info)
     if not records:
-        return encode_block(BlockType.DELETE, {Header.INSTANT_TIME: name.instant}, _NO_DELETES)
+        return encode_block(BlockType.DELETE, {Header.INSTANT_TIME: name.instant}, NO_DELETES)
     header = {Header.INSTANT_TIME: name.instant, Header.SCHEMA: schema}
     content = write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=_lock_info(token))
     return encode_block(BlockType.HFILE_DATA, header, content)
@@ -169,37 +167,18 @@ def decode_base(data: bytes, source: str) -> Records:
     Raises:
         CorruptFileError: the file is damaged, or has records of another type.
     """
-    return _records(HFile.open(data, source))
+    return decode_files(HFile.open(data, source))
 
 
 def decode_log(data: bytes, name: LogName, source: str) -> Iterator[LoggedRecords]:
-    """Yield the records of each block of a log; only logs of table version 6 have several blocks.
+    """Yield the records of each block of a log; see `open_log`.
 
     Raises:
         CorruptFileError: the log is damaged, or has records of another type.
-        UnsupportedTable: blocks of another kind, or those of a log compaction or a rollback.
+        UnsupportedTable: see `open_log`.
     """
-    if isinstance(name, LogFileName):
-        file = HFile.open(data, source)
-        info = {key.encode(): value for key, value in file.info.items()}
-        header = LogHeader.from_footer(info, name, source)
-        if header.compacted:
-            raise UnsupportedTable(f"{source}: a log compaction wrote it, which is not read in a metadata table")
-        yield LoggedRecords(name.instant, _records(file))
-        return
-    for block in read_blocks(data, source):
-        if block.type is BlockType.CORRUPT:
-            raise CorruptFileError(f"{source}: a damaged block at offset {block.offset}; drop the metadata table")
-        if block.type is BlockType.HFILE_DATA and not block.compacted:
-            yield LoggedRecords(block.instant, _records(HFile.open(block.content, source)))
-        elif not _is_empty(block):
-            raise UnsupportedTable(
-                f"{source}: block of the type {block.type.name} at offset {block.offset}, which is not read here"
-            )
-
-
-def _is_empty(block: LogBlock) -> bool:
-    return block.type is BlockType.DELETE and block.content == _NO_DELETES
+    for instant, file in open_log(data, name, source):
+        yield LoggedRecords(instant, decode_files(file))
 
 
 def _columns(records: Records, file_name: str | None) -> tuple[pa.BinaryArray, pa.BinaryArray]:
@@ -225,7 +204,8 @@ def _columns(records: Records, file_name: str | None) -> tuple[pa.BinaryArray, p
     return keys, encode_part(_PART, maps, pa.array(types, pa.int32()), file_name)
 
 
-def _records(file: HFile) -> Records:
+def decode_files(file: HFile) -> Records:
+    """Decode the records of an HFile; raises as `decode_base`."""
     found: dict[str, FilesRecord] = {}
     for cells in file.cells():
         types, decoded = decode_part(cells, file.schema_json, _PART, _FILES, _TYPES, file.source)

@@ -31,12 +31,16 @@ class Explanation:
     def lines(self) -> Iterator[str]:
         """Yield the lines of the text."""
         skipped, counts = self.skipped, self.counts
-        whole = self.slices + skipped.by_partition + skipped.by_bucket
+        whole = self.slices + skipped.by_partition + skipped.by_bucket + skipped.by_ranges
         partitions = skipped.partitions + skipped.partitions_read
         if partitions:
             yield _line("partitions", partitions, ("by partition columns", skipped.partitions))
         yield _line(
-            "file slices", whole, ("by partition columns", skipped.by_partition), ("by bucket", skipped.by_bucket)
+            "file slices",
+            whole,
+            ("by partition columns", skipped.by_partition),
+            ("by bucket", skipped.by_bucket),
+            ("by column_stats", skipped.by_ranges),
         )
         yield _line("files", counts.files, ("by keys and statistics", counts.files_skipped))
         yield _line(

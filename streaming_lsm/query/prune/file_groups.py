@@ -26,6 +26,7 @@ class SkippedSlices:
     Attributes:
         by_partition: slices in partitions without a row of the filter.
         by_bucket: other slices, in buckets without a key of it.
+        by_ranges: other slices, whose files have no row of it by the ranges of columns in the metadata table.
         partitions: partitions without a row of the filter.
         partitions_read: all others.
     """
@@ -34,6 +35,7 @@ class SkippedSlices:
     by_bucket: int = 0
     partitions: int = 0
     partitions_read: int = 0
+    by_ranges: int = 0
 
 
 @dataclass(frozen=True)

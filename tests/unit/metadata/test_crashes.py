@@ -14,7 +14,7 @@ import pytest
 
 from streaming_lsm.errors import LsmError
 from streaming_lsm.lock.markers import marker_folder
-from streaming_lsm.metadata.listing import METADATA_TABLE
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import update_properties

@@ -15,8 +15,9 @@ from streaming_lsm.format.metadata.files_partition import decode_base, decode_lo
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.files import metadata_files
-from streaming_lsm.metadata.listing import METADATA_TABLE, folder_listing, listing_differences, metadata_listing
+from streaming_lsm.metadata.listing import folder_listing, listing_differences, metadata_listing
 from streaming_lsm.storage.base import METADATA_BYTES, Names, Storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH

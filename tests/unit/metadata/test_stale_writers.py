@@ -14,7 +14,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, Fenced
-from streaming_lsm.metadata.listing import METADATA_TABLE
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.txn.decision_record import DECISION_FOLDER

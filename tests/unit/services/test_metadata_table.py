@@ -18,7 +18,8 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import LsmError
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
-from streaming_lsm.metadata.listing import METADATA_TABLE, metadata_listing
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
+from streaming_lsm.metadata.listing import metadata_listing
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
 from tests.support.crash_points import EVERY_CALL, sample

@@ -12,7 +12,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import Fenced
 from streaming_lsm.lock.lock import LOCK_FILE
-from streaming_lsm.metadata.listing import METADATA_TABLE
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, fence_properties, load_properties
 from tests.support.faulty_storage import FaultyStorage, Interrupted

@@ -1,0 +1,106 @@
+"""Look up the ranges of columns in data files, by the partition ``column_stats`` of the metadata table.
+
+See docs/format/07-index-and-metadata.md, "Column stats". A data file never changes, and neither do its ranges: those of
+some files may be missing, but none is out of date.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Int64s, int64s, pc
+from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.metadata.column_stats import PARTITION, RANGES, decode_ranges, range_key
+from streaming_lsm.format.metadata.record_index import shards_of
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.format.table.properties import listed
+from streaming_lsm.metadata.creation import PARTITIONS_KEY
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice, counted_instants
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.timeline import Timeline
+
+_FILE_ID = "col-stats-{:04d}-0"
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FoundRanges:
+    """Ranges of one column in some of the files that were asked for.
+
+    Attributes:
+        files: index of the file of each range, int64 (n,); a file may have none, or several.
+        ranges: of the type `RANGES`, n.
+    """
+
+    files: Int64s
+    ranges: pa.StructArray
+
+
+def column_ranges(
+    storage: Storage, data: Timeline, files: Sequence[tuple[str, str]], columns: Sequence[str]
+) -> Mapping[str, FoundRanges]:
+    """Look up the ranges of columns in files.
+
+    Args:
+        storage: the table.
+        data: its current timeline.
+        files: partition path and name of each file.
+        columns: the columns.
+
+    Returns:
+        Ranges by column. Empty without such a partition, or, with a warning, if it cannot be read.
+    """
+    if not files or not columns or PARTITION not in listed(load_properties(storage).get(PARTITIONS_KEY, "")):
+        return {}
+    keys: pa.StringArray = pa.array([range_key(column, *file) for column in columns for file in files], pa.string())
+    try:
+        parts = list(_found(Subfolder(storage, METADATA_TABLE), data, keys))
+    except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
+        _LOG.warning(
+            "%s/%s/%s is not read, no file is skipped by it: %s", storage.uri, METADATA_TABLE, PARTITION, error
+        )
+        return {}
+    places = np.concatenate([np.zeros(0, np.int64), *(place for place, _ in parts)])
+    ranges = pa.concat_arrays([pa.array([], RANGES), *(found for _, found in parts)])
+    found = {}
+    for number, column in enumerate(columns):
+        of_column = np.flatnonzero(places // len(files) == number)
+        found[column] = FoundRanges(places[of_column] % len(files), ranges.take(pa.array(of_column)))  # type: ignore[arg-type]
+    return found
+
+
+def _found(metadata: Storage, data: Timeline, keys: pa.StringArray) -> Iterator[tuple[Int64s, pa.StructArray]]:
+    """Yield ranges, and the index of the key of each."""
+    timeline, names = Timeline.load(metadata, data.layout), metadata.names(PARTITION)
+    groups = _file_groups(names)
+    shards = shards_of(keys, len(groups))
+    counts: Callable[[str], bool] = counted_instants(data)
+    for number, group in enumerate(groups):
+        wanted: Any = keys.filter(pa.array(shards == number)).cast(pa.binary())
+        if not len(wanted):
+            continue
+        for file in MetadataFileSlice.newest(timeline, names, group).hfiles(metadata, counts):
+            for cells in file.seek(wanted):
+                places = int64s(pc.index_in(cells.keys.cast(pa.string()), value_set=keys))
+                yield places, decode_ranges(cells, file.schema_json, file.source)
+
+
+def _file_groups(names: Sequence[str]) -> list[MetadataFileGroup]:
+    """Return the file groups of the partition, by the names of its files.
+
+    Raises:
+        CorruptFileError: there are none, or one is missing.
+    """
+    known = {name.file_id for text in names if (name := parse_file_name(text)) is not None}
+    expected = [_FILE_ID.format(number) for number in range(len(known))]
+    if not known or set(expected) != known:
+        raise CorruptFileError(f"{PARTITION} has the file groups {', '.join(sorted(known)) or 'none'}; drop it")
+    return [MetadataFileGroup(PARTITION, file_id) for file_id in expected]

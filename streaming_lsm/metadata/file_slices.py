@@ -1,0 +1,143 @@
+"""Find the file slices of the metadata table's file groups.
+
+See docs/format/07-index-and-metadata.md, "File groups of the metadata table".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import dataclass
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.metadata.files_partition import FIRST_INSTANT
+from streaming_lsm.format.metadata.log_files import LogName, open_log
+from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.timeline import Timeline
+
+METADATA_TABLE = ".hoodie/metadata"
+_FIRST_DIGITS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFileGroup:
+    """A file group of the metadata table: its partition, and its file id."""
+
+    partition: str
+    file_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFileSlice:
+    """Represent the newest file slice of a file group: base file, and later log files in merge order."""
+
+    group: MetadataFileGroup
+    base: BaseFileName | None
+    logs: tuple[LogName, ...]
+
+    @classmethod
+    def newest(cls, timeline: Timeline, names: Iterable[str], group: MetadataFileGroup) -> MetadataFileSlice:
+        """Return the newest visible slice.
+
+        Args:
+            timeline: timeline of the metadata table.
+            names: names of the files in the partition's folder.
+            group: the file group.
+
+        Raises:
+            CorruptFileError: a file of the slice is missing.
+        """
+        names = frozenset(names)
+        bases, logs = visible_files(timeline, names, group)
+        base = max(bases, key=lambda name: name.instant, default=None)
+        since = base.instant if base else ""
+        kept = [log for log in logs if slice_time(timeline, log) >= since]
+        _check_whole(timeline, since, {log.instant for log in kept}, names, group)
+        return cls(group, base, tuple(sorted(kept, key=lambda name: name.sort_key)))
+
+    def hfiles(self, metadata: Storage, counts: Callable[[str], bool]) -> Iterator[HFile]:
+        """Open the base file, and the HFiles of the logs that count, in merge order.
+
+        Args:
+            metadata: storage of the metadata table.
+            counts: whether the log records of an instant are valid, see `counted_instants`.
+
+        Raises:
+            CorruptFileError, UnsupportedTable: a file cannot be read.
+            FileNotFoundError: a file was deleted meanwhile.
+        """
+        if self.base is not None:
+            path = f"{self.group.partition}/{self.base}"
+            yield HFile.open(metadata.open_input(path), path)
+        for log in self.logs:
+            path = f"{self.group.partition}/{log}"
+            for instant, file in open_log(metadata.read(path), log, path):
+                if counts(instant):
+                    yield file
+
+
+def _check_whole(timeline: Timeline, since: str, logged: Set[str], names: Set[str], group: MetadataFileGroup) -> None:
+    """Check that the newest slice has all files that the timeline names.
+
+    Args:
+        timeline: timeline of the metadata table.
+        since: instant of the newest existing base file, ``""`` for none.
+        logged: instants of the log files of the slice.
+        names: names of the files in the partition's folder.
+        group: the file group.
+
+    Raises:
+        CorruptFileError: a file is missing.
+    """
+    for write in timeline.completed_writes:
+        if write.action == "commit" or (is_first(write.requested) and not since):
+            is_there = write.requested <= since
+        else:
+            is_there = (write.completed or "") < since or write.requested in logged
+        # Includes commits to other file groups only; they are few until the next compaction.
+        if not is_there and write.requested != since:
+            for stat in timeline.read_commit(write).stats:
+                if stat.partition_path == group.partition and stat.file_name not in names:
+                    raise CorruptFileError(f"{stat.path} in {timeline.storage.uri} is gone: drop the metadata table")
+
+
+def visible_files(
+    timeline: Timeline, names: Iterable[str], group: MetadataFileGroup
+) -> tuple[list[BaseFileName], list[LogName]]:
+    """Return base files and log files of a file group, of completed instants of the metadata table."""
+    bases: list[BaseFileName] = []
+    logs: list[LogName] = []
+    for text in names:
+        name = parse_file_name(text)
+        if name is None or name.file_id != group.file_id or timeline.completion_time(name.instant) is None:
+            continue
+        if isinstance(name, BaseFileName):
+            bases.append(name)
+        else:
+            logs.append(name)
+    return bases, logs
+
+
+def slice_time(timeline: Timeline, log: LogName) -> str:
+    """Return the time that assigns a log file to a slice: its completion time; in layout 1 its base instant."""
+    return log.instant if timeline.layout == FLAT else timeline.completion_time(log.instant) or ""
+
+
+def counted_instants(data: Timeline) -> Callable[[str], bool]:
+    """Return a predicate: whether the metadata records of an instant are valid, as the table's action is completed."""
+    completed = {instant.requested for instant in data.instants if instant.is_completed}
+
+    def counts(instant: str) -> bool:
+        if instant in completed or instant < data.first or is_first(instant):
+            return True
+        # Its files may have been deleted while the folder was listed.
+        return data.history.has_time(instant)
+
+    return counts
+
+
+def is_first(instant: str) -> bool:
+    """Return whether an instant of the metadata table created one of its partitions."""
+    return instant.startswith(FIRST_INSTANT[:_FIRST_DIGITS])

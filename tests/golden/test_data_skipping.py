@@ -1,0 +1,113 @@
+"""Column statistics of real Hudi tables: filtered scans skip file slices by them, and keep every row of the filter."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.query.scan import Scan
+from tests.support.crash_points import random_cases
+
+TABLES = Path(__file__).parent / "data" / "tables"
+NAMES = ["v8_mor_mdt", "v9_cow_hive_mdt", "v9_mor_mdt_full", "v9_mor_mdt_types"]
+SKIPPING = {"hoodie.metadata.enable": True}
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    for name in NAMES:
+        with tarfile.open(TABLES / f"{name}.tar.gz") as archive:
+            archive.extractall(folder, filter="data")
+    return folder
+
+
+def filters(rows: pa.Table, draw: random.Random, count: int) -> Iterator[pc.Expression]:
+    """Conditions on values of the table, or just beside them."""
+    columns = [field for field in rows.schema if not pa.types.is_nested(field.type)]
+    for _ in range(count):
+        parts = []
+        for _ in range(draw.choice([1, 1, 2])):
+            column = draw.choice(columns)
+            values = rows.column(column.name).drop_null()
+            value: Any = values[draw.randrange(len(values))] if len(values) else pa.scalar(None, column.type)
+            field = pc.field(column.name)
+            parts.append(
+                draw.choice(
+                    [field == value, field == value, field > value, field < value, field.isin([value]), field.is_null()]
+                )
+            )
+        yield parts[0] if len(parts) == 1 else draw.choice([parts[0] & parts[1], parts[0] | parts[1]])
+
+
+def shown(scan: Scan) -> list[str]:
+    return sorted(map(repr, scan.to_arrow().to_pylist()))
+
+
+@pytest.mark.parametrize("query", ["snapshot", "read_optimized"])
+@pytest.mark.parametrize("name", NAMES)
+def test_slices_are_skipped_and_no_row_is_lost(unpacked: Path, name: str, query: str) -> None:
+    root = unpacked / name
+    plain, skipping = LsmTable(root), LsmTable(root, SKIPPING)
+    whole = plain.scan(query_type=query).to_arrow()
+    skipped = 0
+    for wanted in filters(whole, random.Random(name), random_cases(150, 25)):
+        scan = skipping.scan(filter=wanted, query_type=query)
+        assert shown(scan) == shown(plain.scan(filter=wanted, query_type=query)), str(wanted)
+        skipped += scan.explain().skipped.by_ranges
+        assert plain.scan(filter=wanted, query_type=query).explain().skipped.by_ranges == 0
+    assert skipped
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_filter_beyond_all_values_skips_all_slices(unpacked: Path, name: str) -> None:
+    root = unpacked / name
+    scan = LsmTable(root, SKIPPING).scan(filter=pc.field("_hoodie_commit_time") > "3")
+    told = scan.explain()
+    assert told.slices == 0
+    assert told.skipped.by_ranges == len(LsmTable(root).file_slices()) > 1
+    assert f"{told.skipped.by_ranges} skipped by column_stats" in str(told)
+    assert LsmTable(root, {**SKIPPING, "hoodie.enable.data.skipping": False}).scan(
+        filter=pc.field("_hoodie_commit_time") > "3"
+    ).explain().slices == told.skipped.by_ranges  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "gone"])
+def test_missing_or_damaged_statistics_lose_no_row(unpacked: Path, tmp_path: Path, damage: str) -> None:
+    source, root = unpacked / "v9_mor_mdt_full", tmp_path / "table"
+    whole = LsmTable(source).scan().to_arrow()
+    wanted = list(filters(whole, random.Random(damage), 4))
+    expected = [shown(LsmTable(source).scan(filter=one)) for one in wanted]
+    names = sorted(path.name for path in (source / ".hoodie/metadata/column_stats").iterdir())
+    assert len(names) > 5
+    for name in names:
+        shutil.copytree(source, root)
+        path = root / ".hoodie/metadata/column_stats" / name
+        content = bytearray(path.read_bytes())
+        if damage == "gone":
+            path.unlink()
+        else:
+            content[len(content) // 2] ^= 0x10
+            path.write_bytes(content if damage == "flipped" else content[:-7])
+        assert [shown(LsmTable(root, SKIPPING).scan(filter=one)) for one in wanted] == expected, name
+        shutil.rmtree(root)
+
+
+def test_statistics_that_are_gone_are_told(unpacked: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = tmp_path / "table"
+    shutil.copytree(unpacked / "v9_mor_mdt_full", root)
+    shutil.rmtree(root / ".hoodie/metadata/column_stats")
+    with caplog.at_level(logging.WARNING):
+        told = LsmTable(root, SKIPPING).scan(filter=pc.field("_hoodie_commit_time") > "3").explain()
+    assert told.slices == len(LsmTable(root).file_slices())
+    assert "column_stats is not read, no file is skipped by it: column_stats has the file groups none" in caplog.text
