@@ -197,8 +197,8 @@ def _where(chosen: Flags, values: Any, others: pa.Array[Any], kind: pa.DataType)
     widens = values.type in _INTEGERS and kind in (*_INTEGERS, pa.float64())
     same_kind = pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type) and values.type.tz == kind.tz
     is_wider_decimal = pa.types.is_decimal(kind) and (pa.types.is_decimal(values.type) or values.type in _INTEGERS)
-    is_double = values.type == pa.float32() and kind == pa.float64()
-    if values.type != kind and not (widens or same_kind or is_wider_decimal or is_double):
+    # A float is read as the double of the same decimal digits, which is not its value.
+    if values.type != kind and not (widens or same_kind or is_wider_decimal):
         return others
     try:
         cast = values.cast(kind)
