@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s, int64s, pc
+from streaming_lsm.arrow.columns import Int64s, flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.metadata.column_stats import PARTITION, RANGES, decode_ranges, range_key
+from streaming_lsm.format.metadata.column_stats import PARTITION, RANGES, decode_ranges, encode_ranges, range_key
 from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.properties import listed
@@ -80,7 +80,7 @@ def column_ranges(
 def _found(metadata: Storage, data: Timeline, keys: pa.StringArray) -> Iterator[tuple[Int64s, pa.StructArray]]:
     """Yield ranges, and the index of the key of each."""
     timeline, names = Timeline.load(metadata, data.layout), metadata.names(PARTITION)
-    groups = _file_groups(names)
+    groups = ranges_groups(names)
     shards = shards_of(keys, len(groups))
     counts: Callable[[str], bool] = counted_instants(data)
     for number, group in enumerate(groups):
@@ -93,7 +93,38 @@ def _found(metadata: Storage, data: Timeline, keys: pa.StringArray) -> Iterator[
                 yield places, decode_ranges(cells, file.schema_json, file.source)
 
 
-def _file_groups(names: Sequence[str]) -> list[MetadataFileGroup]:
+def read_ranges(
+    found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
+) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Read and merge the ranges of a slice: the newest of each key, without those of deleted files.
+
+    Args:
+        found: the slice.
+        metadata: storage of the metadata table.
+        counts: whether the log records of an instant are valid, see `counted_instants`.
+        base_name: name of the base file for which they are encoded.
+
+    Returns:
+        Keys, ascending, and encoded records.
+
+    Raises:
+        CorruptFileError, UnsupportedTable: a file cannot be read.
+    """
+    parts = [
+        (cells.keys, decode_ranges(cells, file.schema_json, file.source))
+        for file in found.hfiles(metadata, counts)
+        for cells in file.cells()
+    ]
+    keys: Any = pa.concat_arrays([pa.array([], pa.binary()), *(key for key, _ in parts)])
+    ranges: Any = pa.concat_arrays([pa.array([], RANGES), *(one for _, one in parts)])
+    order = np.asarray(pc.sort_indices(keys))  # stable: of equal keys the newest is the last
+    keys, ranges = keys.take(order), ranges.take(order)
+    is_last = np.append(flags(pc.not_equal(keys[1:], keys[:-1])), np.ones(min(len(keys), 1), np.bool_))
+    kept = pa.array(is_last & ~flags(ranges.field("isDeleted")))
+    return keys.filter(kept), encode_ranges(ranges.filter(kept), base_name)
+
+
+def ranges_groups(names: Sequence[str]) -> list[MetadataFileGroup]:
     """Return the file groups of the partition, by the names of its files.
 
     Raises:

@@ -12,23 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from streaming_lsm.errors import CommitConflict, Fenced, UnsupportedTable
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, log_file_stat
-from streaming_lsm.format.metadata.files_partition import (
-    ALL_PARTITIONS_KEY,
-    LOCK_KEY,
-    PARTITION,
-    Records,
-    encode_log,
-    log_name,
-    partition_key,
-)
+from streaming_lsm.format.metadata.files_partition import ALL_PARTITIONS_KEY, Records, partition_key
+from streaming_lsm.format.metadata.group_files import LOCK_KEY, log_content, log_name
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import marker_folder
+from streaming_lsm.metadata.file_slices import MetadataFileGroup
 from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.clock import InstantSource
@@ -102,37 +98,63 @@ def _added(stats: Sequence[WriteStat]) -> dict[str, dict[str, int]]:
     return added
 
 
+@dataclass(frozen=True, slots=True)
+class NewRecords:
+    """Records that a delta commit logs to one file group.
+
+    Attributes:
+        group: the file group.
+        keys: their keys, ascending.
+        values: the encoded records.
+    """
+
+    group: MetadataFileGroup
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+
+
 def commit_records(
-    metadata: Storage, requested: str, records: Records, times: InstantSource, lock: TableLock, *, native: bool
+    metadata: Storage,
+    requested: str,
+    records: Sequence[NewRecords],
+    partitions: Sequence[str],
+    times: InstantSource,
+    lock: TableLock,
+    *,
+    native: bool,
 ) -> None:
     """Write and complete a delta commit of the metadata table.
 
     Args:
         metadata: storage of the metadata table.
         requested: requested time of the action.
+        records: what is logged to each file group.
+        partitions: all partitions that are kept.
         times: instant times of the data table, whose lock is held.
         native: whether log files are native, as in version 10.
 
     Raises:
         CommitConflict: a former holder of the lock created a file of the action at this moment.
         Fenced: another writer took the lock; a completed file that was created is deleted.
-        UnsupportedTable: a name is not valid text; nothing was changed.
     """
-    name = log_name(requested, native=native)
-    log = encode_log(records, name, times.now_ms(), lock.owner.token)
+    logs: dict[WriteStat, bytes] = {}
+    for new in records:
+        name = log_name(new.group.file_id, requested, native=native)
+        log = log_content(new.keys, new.values, name, times.now_ms(), lock.owner.token)
+        logs[log_file_stat(new.group.partition, name, total_bytes=len(log), num_updates=len(new.keys))] = log
     # Deletes the delta commit of an earlier run of a compaction or clean.
-    erase(metadata, requested, lock)
-    stat = log_file_stat(PARTITION, name, total_bytes=len(log), num_updates=len(records))
+    erase(metadata, requested, partitions, lock)
     try:
         begin(metadata, Instant(requested, DELTA_COMMIT, State.REQUESTED))
-        metadata.put_if_absent(stat.path, log)
+        for stat, log in logs.items():
+            metadata.put_if_absent(stat.path, log)
     except FileExistsError as error:
         lock.verify()
         raise created_by_former(requested, metadata) from error
     complete(
         metadata=metadata,
         running=Instant(requested, DELTA_COMMIT, State.INFLIGHT),
-        stats=(stat,),
+        stats=tuple(logs),
         operation="UPSERT_PREPPED",
         times=times,
         lock=lock,
@@ -180,8 +202,8 @@ def put_completed(metadata: Storage, running: Instant, data: bytes, times: Insta
         raise
 
 
-def erase(metadata: Storage, requested: str, lock: TableLock) -> None:
-    """Delete all files of an action of the metadata table; an interrupted call is finished by the next one.
+def erase(metadata: Storage, requested: str, partitions: Sequence[str], lock: TableLock) -> None:
+    """Delete all files of an action in partitions; an interrupted call is finished by the next one.
 
     Its completed file is deleted first, and its pending instant files last. These are empty, so that a writer that lost
     the lock may delete those of a later run of the action: its log is found by the next call, without instant files.
@@ -195,7 +217,12 @@ def erase(metadata: Storage, requested: str, lock: TableLock) -> None:
         for name in metadata.names(TIMELINE_FOLDER)
         if name.startswith(requested) and (instant := Instant.parse(name)) and instant.requested == requested
     ]
-    files = [f"{PARTITION}/{name}" for name in metadata.names(PARTITION) if _is_of(name, requested)]
+    files = [
+        f"{partition}/{name}"
+        for partition in partitions
+        for name in metadata.names(partition)
+        if _is_of(name, requested)
+    ]
     for path in (*(instant.path for instant in found if instant.is_completed), *files):
         remove_file(metadata, path, lock.verify)
     if found:

@@ -9,15 +9,8 @@ import logging
 from collections.abc import Mapping
 
 from streaming_lsm.format.actions.commit import base_file_stat
-from streaming_lsm.format.metadata.files_partition import (
-    FIRST_INSTANT,
-    LOCK_KEY,
-    PARTITION,
-    base_name,
-    encode_base,
-    encode_log,
-    log_name,
-)
+from streaming_lsm.format.metadata.files_partition import FILE_GROUP, PARTITION, encode_base, encode_log
+from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, LOCK_KEY, base_name, log_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
 from streaming_lsm.format.table.properties import CURRENT_VERSION, table_checksum
 from streaming_lsm.lock.lock import TableLock
@@ -56,7 +49,7 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
     metadata = Subfolder(storage, METADATA_TABLE)
     properties = load_properties(storage)
     native = is_native(properties)
-    records, name = FileChanges(folder_listing(storage, data)).records(), base_name(FIRST_INSTANT)
+    records, name = FileChanges(folder_listing(storage, data)).records(), base_name(FILE_GROUP, FIRST_INSTANT)
     token = lock.owner.token
     base = encode_base(records, name, times.now_ms(), token)
     count = len(records)
@@ -67,7 +60,7 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
         marker = f"{PARTITION}/{PARTITION_METADATA_NAME}"
         metadata.put_if_absent(marker, print_partition_metadata(FIRST_INSTANT, PARTITION, f"{LOCK_KEY}={token}"))
         begin(metadata, instant)
-        log = log_name(FIRST_INSTANT, native=native)
+        log = log_name(FILE_GROUP, FIRST_INSTANT, native=native)
         metadata.put_if_absent(f"{PARTITION}/{log}", encode_log({}, log, times.now_ms(), token))
         metadata.put_if_absent(stat.path, base)
     except FileExistsError as error:

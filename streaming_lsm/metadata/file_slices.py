@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.metadata.files_partition import FIRST_INSTANT
-from streaming_lsm.format.metadata.log_files import LogName, open_log
+from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, LogName, open_log
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT

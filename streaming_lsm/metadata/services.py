@@ -1,4 +1,4 @@
-"""Compact, clean and archive the metadata table, that is the one file group of its partition ``files``.
+"""Compact, clean and archive the metadata table.
 
 They run while the lock is held and no delta commit belongs to a pending action of the data table, so that every delta
 commit is valid or erased. An interrupted compaction or clean is undone by the next transaction, and run again when it
@@ -8,7 +8,7 @@ is due.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from urllib.parse import unquote
@@ -17,15 +17,14 @@ from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
-from streaming_lsm.format.metadata.files_partition import FILE_GROUP, PARTITION, base_name, encode_base
-from streaming_lsm.format.metadata.log_files import LogName
+from streaming_lsm.format.metadata.group_files import LogName, base_content, base_name
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files
 from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
-from streaming_lsm.metadata.listing import FILES, read_files
+from streaming_lsm.metadata.partitions import KeptPartition
 from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -90,6 +89,7 @@ class NeededActions:
 def compact(
     metadata: Storage,
     timeline: Timeline,
+    partitions: Sequence[KeptPartition],
     counts: Callable[[str], bool],
     times: InstantSource,
     lock: TableLock,
@@ -101,6 +101,7 @@ def compact(
     Args:
         metadata: storage of the metadata table.
         timeline: its timeline.
+        partitions: its partitions.
         counts: whether the log records of an instant are valid, see `counted_instants`.
         times: instant times of the data table, whose lock is held.
         archives: whether to archive the actions of the slices that were cleaned.
@@ -109,29 +110,45 @@ def compact(
         CorruptFileError, UnsupportedTable: a file cannot be read.
         Fenced: another writer took the lock.
     """
-    sizes = {entry.name: entry.size for entry in metadata.list(PARTITION)}
-    slice_ = MetadataFileSlice.newest(timeline, sizes, FILES)
-    if not slice_.logs:
+    slices: list[tuple[KeptPartition, MetadataFileSlice]] = []
+    sizes: dict[str, int] = {}
+    for kept in partitions:
+        entries = metadata.list(kept.name)
+        sizes |= {entry.path: entry.size for entry in entries}
+        names = [entry.name for entry in entries]
+        found = [MetadataFileSlice.newest(timeline, names, group) for group in kept.groups(names)]
+        slices += [(kept, one) for one in found if not all(is_first(log.instant) for log in one.logs)]
+    if not slices:
         return
-    records = read_files(slice_, metadata, counts)
+    requested = times.next()
+    merged = {
+        (one, name): kept.merged(one, metadata, counts, str(name))
+        for kept, one in slices
+        for name in [base_name(one.group.file_id, requested)]
+    }
     lock.verify()
-    running = Instant(times.next(), COMPACTION, State.REQUESTED)
-    begin(metadata, running, _plan(slice_, sizes).encode())
-    name = base_name(running.requested)
-    data = encode_base(records, name, times.now_ms(), lock.owner.token)
-    stat = base_file_stat(PARTITION, name, total_bytes=len(data), num_writes=len(records), previous=slice_.base)
-    metadata.put_if_absent(stat.path, data)
-    complete(metadata=metadata, running=running, stats=(stat,), operation="COMPACT", times=times, lock=lock)
-    _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, len(slice_.logs))
-    _clean(metadata, timeline, times, lock)
+    running = Instant(requested, COMPACTION, State.REQUESTED)
+    begin(metadata, running, CompactionPlan(tuple(_operation(one, sizes) for _, one in slices)).encode())
+    stats = []
+    for (one, name), (keys, values) in merged.items():
+        data = base_content(keys, values, times.now_ms(), lock.owner.token)
+        partition = one.group.partition
+        stat = base_file_stat(partition, name, total_bytes=len(data), num_writes=len(keys), previous=one.base)
+        metadata.put_if_absent(stat.path, data)
+        stats.append(stat)
+    complete(metadata=metadata, running=running, stats=tuple(stats), operation="COMPACT", times=times, lock=lock)
+    logs = sum(len(one.logs) for _, one in slices)
+    _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, logs)
+    _clean(metadata, timeline, partitions, times, lock)
     if archives:
-        _archive(metadata, timeline, lock)
+        _archive(metadata, timeline, partitions, lock)
 
 
-def _plan(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionPlan:
+def _operation(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionOperation:
     base, names = found.base, tuple(map(str, found.logs))
     instant = base.instant if base else min(log.instant for log in found.logs)
-    of_logs, of_base = sum(sizes[name] for name in names), sizes[str(base)] if base else 0
+    partition = found.group.partition
+    of_logs, of_base = (sum(sizes[f"{partition}/{name}"] for name in some) for some in (names, [base] if base else []))
     # Hudi requires all of them to run a plan.
     metrics = {
         "TOTAL_LOG_FILES": float(len(names)),
@@ -140,57 +157,79 @@ def _plan(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionPlan:
         "TOTAL_IO_WRITE_MB": float(of_base // _MIB),
         "TOTAL_IO_MB": float((of_logs + of_base) // _MIB + of_base // _MIB),
     }
-    operation = CompactionOperation(
-        partition_path=PARTITION,
-        file_id=FILE_GROUP,
+    return CompactionOperation(
+        partition_path=partition,
+        file_id=found.group.file_id,
         base_instant=instant,
         logs=names,
         base_file=str(base) if base else None,
         metrics=metrics,
     )
-    return CompactionPlan((operation,))
 
 
-def _clean(metadata: Storage, timeline: Timeline, times: InstantSource, lock: TableLock) -> None:
+def _clean(
+    metadata: Storage,
+    timeline: Timeline,
+    partitions: Sequence[KeptPartition],
+    times: InstantSource,
+    lock: TableLock,
+) -> None:
     """Delete all slices but the newest two: readers of the slice before the newest can finish."""
     timeline = Timeline.load(metadata, previous=timeline)
-    bases, logs = visible_files(timeline, metadata.names(PARTITION), FILES)
-    instants = sorted({base.instant for base in bases})
-    if len(instants) <= _KEPT_SLICES:
+    old = {kept.name: found for kept in partitions if (found := _old_files(metadata, timeline, kept))}
+    if not old:
         return
-    first_kept = instants[-_KEPT_SLICES]
-    old: list[LogName | BaseFileName] = [log for log in logs if slice_time(timeline, log) < first_kept]
-    old += [base for base in bases if base.instant < first_kept]
-    names = tuple(map(str, old))
+    names = {partition: tuple(map(str, found)) for partition, found in old.items()}
     running = Instant(times.next(), CLEAN, State.REQUESTED)
     last = timeline.completed_writes[-1].requested
     root = unquote(metadata.uri)
-    plan = CleanPlan(None, last, _POLICY, {PARTITION: tuple(f"{root}/{PARTITION}/{name}" for name in names)})
-    begin(metadata, running, plan.encode())
-    delete_files(metadata, lock, [f"{PARTITION}/{name}" for name in old if not is_first(name.instant)])
-    for name in old:
+    planned = {partition: tuple(f"{root}/{partition}/{name}" for name in some) for partition, some in names.items()}
+    begin(metadata, running, CleanPlan(None, last, _POLICY, planned).encode())
+    paths = [(f"{partition}/{name}", is_first(name.instant)) for partition, found in old.items() for name in found]
+    delete_files(metadata, lock, [path for path, of_first in paths if not of_first])
+    for path, of_first in paths:
         # A later holder of the lock may have dropped the metadata table, and created one with a file of this name.
-        if is_first(name.instant):
-            remove_file(metadata, f"{PARTITION}/{name}", lock.verify)
+        if of_first:
+            remove_file(metadata, path, lock.verify)
     done = CleanMetadata(
         start=running.requested,
         duration_ms=0,
         earliest="",
         last_completed=last,
         policy=_POLICY,
-        files={PARTITION: names},
+        files=names,
     )
     put_completed(metadata, running, done.encode(), times, lock)
 
 
-def _archive(metadata: Storage, timeline: Timeline, lock: TableLock) -> None:
+def _old_files(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> list[LogName | BaseFileName]:
+    """List the files of a partition's slices that are older than the newest two of their file group."""
+    names = metadata.names(kept.name)
+    old: list[LogName | BaseFileName] = []
+    for group in kept.groups(names):
+        bases, logs = visible_files(timeline, names, group)
+        instants = sorted({base.instant for base in bases})
+        if len(instants) > _KEPT_SLICES:
+            first_kept = instants[-_KEPT_SLICES]
+            old += [log for log in logs if slice_time(timeline, log) < first_kept]
+            old += [base for base in bases if base.instant < first_kept]
+    return old
+
+
+def _oldest_base(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> str:
+    """Return the instant of the oldest base file of a partition; empty if a file group has none."""
+    names = metadata.names(kept.name)
+    groups = (visible_files(timeline, names, group)[0] for group in kept.groups(names))
+    return min((min((base.instant for base in bases), default="") for bases in groups), default="")
+
+
+def _archive(metadata: Storage, timeline: Timeline, partitions: Sequence[KeptPartition], lock: TableLock) -> None:
     """Move the actions that are older than the slices that were kept into the history of the metadata table.
 
     No reader needs them: their files are cleaned, and what they recorded is in the base files.
     """
     timeline = Timeline.load(metadata, previous=timeline)
-    bases, _ = visible_files(timeline, metadata.names(PARTITION), FILES)
-    first_kept = min((base.instant for base in bases), default="")
+    first_kept = min((_oldest_base(metadata, timeline, kept) for kept in partitions), default="")
     writer, history = HistoryWriter(metadata, lock.verify), timeline.history
     actions = list(takewhile(lambda action: (action.completed or "~") < first_kept, timeline.instants))
     chosen = [action for action in actions if not history.has(action)]

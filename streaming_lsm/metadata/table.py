@@ -14,10 +14,10 @@ from contextlib import suppress
 
 from streaming_lsm.config import ARCHIVE_AUTOMATIC, METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.metadata.files_partition import PARTITION
+from streaming_lsm.format.metadata.files_partition import PARTITION, encode_files
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
-from streaming_lsm.metadata.commit import FileChanges, commit_records, erase
+from streaming_lsm.metadata.commit import FileChanges, NewRecords, commit_records, erase
 from streaming_lsm.metadata.creation import (
     DEFINITIONS_KEY,
     INFLIGHT_KEY,
@@ -26,7 +26,8 @@ from streaming_lsm.metadata.creation import (
     is_native,
 )
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, counted_instants
-from streaming_lsm.metadata.listing import metadata_listing
+from streaming_lsm.metadata.listing import FILES, metadata_listing
+from streaming_lsm.metadata.partitions import FILES_PARTITION, KeptPartition
 from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.metadata.services import compact, compaction_is_due
 from streaming_lsm.metadata.state import check_state
@@ -85,12 +86,18 @@ class MetadataTable:
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._archives = options[ARCHIVE_AUTOMATIC]
         self._native = False
+        self._kept: tuple[KeptPartition, ...] = (FILES_PARTITION,)
         # Whether a delta commit belongs to a pending action of a living writer.
         self._is_unsettled = False
         # Timeline of the metadata table after `open`; None if no metadata table is kept up to date.
         self._timeline: Timeline | None = None
         # Timeline of the data table after its recovery, see `run_services`.
         self._data: Timeline | None = None
+
+    @property
+    def _names(self) -> list[str]:
+        """Names of the partitions that are kept up to date."""
+        return [kept.name for kept in self._kept]
 
     @property
     def last_time(self) -> str:
@@ -164,7 +171,15 @@ class MetadataTable:
         if self._timeline is not None and due and not self._is_unsettled:
             try:
                 counts = counted_instants(data)
-                compact(self._metadata, self._timeline, counts, times, self._lock, archives=self._archives)
+                compact(
+                    metadata=self._metadata,
+                    timeline=self._timeline,
+                    partitions=self._kept,
+                    counts=counts,
+                    times=times,
+                    lock=self._lock,
+                    archives=self._archives,
+                )
             except _DAMAGE as error:
                 self.drop(str(error))
         if self._wanted and self._timeline is None:
@@ -188,15 +203,23 @@ class MetadataTable:
             changes = FileChanges.of(action, data)
             if changes.deleted and self._data is not None:
                 changes = changes.known_to(metadata_listing(self._storage, self._data))
-            records = changes.records()
-            commit_records(self._metadata, action.requested, records, times, self._lock, native=self._native)
+            records = [NewRecords(FILES, *encode_files(changes.records(), None))]
+            commit_records(
+                metadata=self._metadata,
+                requested=action.requested,
+                records=records,
+                partitions=self._names,
+                times=times,
+                lock=self._lock,
+                native=self._native,
+            )
         except (CorruptFileError, UnsupportedTable) as error:
             self.drop(str(error))
 
     def roll_back(self, action: Instant) -> None:
         """Undo the delta commit that `record` made for an action that is about to be undone."""
         if self._timeline is not None:
-            erase(self._metadata, action.requested, self._lock)
+            erase(self._metadata, action.requested, self._names, self._lock)
 
     def _kept_timeline(self, properties: Mapping[str, str], data: Timeline, living: Collection[Instant]) -> Timeline:
         """Return the timeline of the metadata table, after actions and partitions that cannot be kept are removed."""
@@ -209,8 +232,8 @@ class MetadataTable:
         self._drop_others(properties)
         for instant in doomed:
             _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)
-            erase(self._metadata, instant.requested, self._lock)
-        for folder in (FLAT_FOLDER, TIMELINE_FOLDER, HISTORY_FOLDER, PARTITION):
+            erase(self._metadata, instant.requested, self._names, self._lock)
+        for folder in (FLAT_FOLDER, TIMELINE_FOLDER, HISTORY_FOLDER, *self._names):
             self._metadata.sweep(folder)
         return self._timelines.load(self._metadata) if doomed else timeline
 
@@ -223,14 +246,14 @@ class MetadataTable:
         check_metadata_commits(self._storage, data, timeline)
 
     def _drop_others(self, properties: Mapping[str, str]) -> None:
-        """Drop all partitions but ``files``, and delete leftovers of partitions dropped before."""
-        others = {name for name in _partitions(properties) if name != PARTITION}
+        """Drop all partitions that are not kept, and delete leftovers of partitions dropped before."""
+        others = {name for name in _partitions(properties) if name not in self._names}
         if others:
-            changes = {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: "", DEFINITIONS_KEY: None}
+            changes = {PARTITIONS_KEY: ",".join(self._names), INFLIGHT_KEY: "", DEFINITIONS_KEY: None}
             update_properties(self._storage, changes, self._lock.verify)
             names = ", ".join(sorted(others))
             _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", names, self._storage.uri)
-        _remove_partitions(self._storage, self._lock.verify)
+        _remove_partitions(self._storage, self._lock.verify, self._names)
         if others or DEFINITIONS_KEY not in properties:
             self._remove_definitions()
 
@@ -271,8 +294,8 @@ def _remove_table(storage: Storage, verify: Callable[[], None]) -> None:
     remove_folder(storage, METADATA_TABLE, verify)
 
 
-def _remove_partitions(storage: Storage, verify: Callable[[], None]) -> None:
-    """Delete all partitions but ``files``: the folders of a metadata table in which this package never writes."""
+def _remove_partitions(storage: Storage, verify: Callable[[], None], kept: Collection[str] = (PARTITION,)) -> None:
+    """Delete all partitions that are not kept: the folders of a metadata table in which this package never writes."""
     for name in storage.names(METADATA_TABLE):
-        if name not in (PARTITION, FLAT_FOLDER):
+        if name not in (*kept, FLAT_FOLDER):
             remove_folder(storage, f"{METADATA_TABLE}/{name}", verify, foreign=True)

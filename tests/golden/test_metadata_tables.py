@@ -13,13 +13,8 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.log.inline_blocks import BlockType, read_blocks
-from streaming_lsm.format.metadata.files_partition import (
-    FIRST_INSTANT,
-    decode_base,
-    decode_log,
-    encode_base,
-    encode_log,
-)
+from streaming_lsm.format.metadata.files_partition import decode_base, decode_log, encode_base, encode_log
+from streaming_lsm.format.metadata.group_files import FIRST_INSTANT
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, parse_file_name
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.listing import folder_listing, listing_differences, metadata_listing

@@ -18,23 +18,17 @@ import pyarrow as pa
 from streaming_lsm.arrow.buffers import offsets_of
 from streaming_lsm.arrow.columns import is_utf8
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.hfile.writer import write_hfile
-from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block
-from streaming_lsm.format.log.native_footer import LogHeader
-from streaming_lsm.format.metadata.log_files import NO_DELETES, LogName, open_log
+from streaming_lsm.format.metadata.group_files import LogName, base_content, log_content, open_log
 from streaming_lsm.format.metadata.parts import decode_part, encode_part
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
-from streaming_lsm.format.metadata.schema import RecordType, metadata_schema
-from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName, LogKind, WriteToken
+from streaming_lsm.format.metadata.schema import RecordType
+from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.schema import map_type
 
 PARTITION = "files"
 FILE_GROUP = "files-0000-0"
-FIRST_INSTANT = "0" * 17
-"""Instant that initialises the partition."""
 
 ALL_PARTITIONS_KEY = "__all_partitions__"
 """Key of the record in ``files`` that lists the partitions."""
@@ -42,20 +36,13 @@ ALL_PARTITIONS_KEY = "__all_partitions__"
 UNPARTITIONED_KEY = "."
 """Partition of an unpartitioned table, as a key and in the list of partitions."""
 
-LOCK_KEY = "lsm.lock"
-"""Entry of the file info: token of the lock under which a file was written, so that no two files have equal content."""
-
 Records = Mapping[str, FilesRecord]
 """Records by key."""
 
-# Hudi's sizes of the bloom filters of its metadata table.
-_BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES = 10_000, 1e-9, 100_000
 _PART = "filesystemMetadata"
 _FILE = pa.struct([pa.field("size", pa.int64(), nullable=False), pa.field("isDeleted", pa.bool_(), nullable=False)])
 _FILES = map_type(pa.string(), _FILE, nullable=False)
 _TYPES = (RecordType.ALL_PARTITIONS, RecordType.FILES)
-_TOKEN = WriteToken(0, 0, 0)
-_HFILE = "hfile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,61 +91,22 @@ def existing(files: Mapping[str, MetadataFileInfo]) -> dict[str, int]:
     return {name: entry.size for name, entry in files.items() if not entry.is_deleted}
 
 
-def base_name(instant: str) -> BaseFileName:
-    """Return the name of the base file of an instant."""
-    return BaseFileName(FILE_GROUP, str(_TOKEN), instant, _HFILE)
-
-
-def log_name(instant: str, *, native: bool) -> LogName:
-    """Return the name of the log of an instant.
-
-    Args:
-        native: whether it is a native log, as in table version 10.
-    """
-    if native:
-        return LogFileName(
-            file_id=FILE_GROUP, token=_TOKEN, instant=instant, version=1, kind=LogKind.DATA, format=_HFILE
-        )
-    return InlineLogName(FILE_GROUP, instant, 1, _TOKEN)
-
-
 def encode_base(records: Records, name: BaseFileName, created_ms: int, token: str = "") -> bytes:
-    """Encode a base file, with a bloom filter over its keys; `token` is its `LOCK_KEY`.
+    """Encode a base file; `token` is its `LOCK_KEY`.
 
     Raises:
         UnsupportedTable: a name is not valid UTF-8.
     """
-    keys, values = _columns(records, str(name))
-    texts: Any = keys.cast(pa.string())
-    bloom = BloomFilter.build(texts, _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES)
-    return write_hfile(
-        keys, values, schema_json=metadata_schema(), created_ms=created_ms, extra_info=_lock_info(token), bloom=bloom
-    )
+    return base_content(*encode_files(records, str(name)), created_ms, token)
 
 
 def encode_log(records: Records, name: LogName, created_ms: int, token: str = "") -> bytes:
     """Encode a log of changes: added names, and tombstones of deleted names; `token` is its `LOCK_KEY`.
 
-    A log without records marks a new file group; as in Hudi, an inline one has an empty delete block, and no token.
-
     Raises:
         UnsupportedTable: a name is not valid UTF-8.
     """
-    schema = metadata_schema()
-    keys, values = _columns(records, None)
-    if isinstance(name, LogFileName):
-        footer = LogHeader(name.instant, schema).to_footer()
-        info = {key.decode(): value for key, value in footer.items()} | _lock_info(token)
-        return write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=info)
-    if not records:
-        return encode_block(BlockType.DELETE, {Header.INSTANT_TIME: name.instant}, NO_DELETES)
-    header = {Header.INSTANT_TIME: name.instant, Header.SCHEMA: schema}
-    content = write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=_lock_info(token))
-    return encode_block(BlockType.HFILE_DATA, header, content)
-
-
-def _lock_info(token: str) -> dict[str, bytes]:
-    return {LOCK_KEY: token.encode()} if token else {}
+    return log_content(*encode_files(records, None), name, created_ms, token)
 
 
 def decode_base(data: bytes, source: str) -> Records:
@@ -181,8 +129,16 @@ def decode_log(data: bytes, name: LogName, source: str) -> Iterator[LoggedRecord
         yield LoggedRecords(instant, decode_files(file))
 
 
-def _columns(records: Records, file_name: str | None) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-    """Encode records; return their keys and values, ascending by key."""
+def encode_files(records: Records, file_name: str | None) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Encode records; return their keys and values, ascending by key.
+
+    Args:
+        records: the records.
+        file_name: name of their base file; None in logs.
+
+    Raises:
+        UnsupportedTable: a name is not valid UTF-8.
+    """
     try:
         entries = sorted((key.encode(), record) for key, record in records.items())
         types = [RecordType.ALL_PARTITIONS if record.all_partitions else RecordType.FILES for _, record in entries]

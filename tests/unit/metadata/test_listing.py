@@ -11,7 +11,8 @@ import pytest
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
-from streaming_lsm.format.metadata.files_partition import decode_base, decode_log, encode_log, log_name
+from streaming_lsm.format.metadata.files_partition import FILE_GROUP, decode_base, decode_log, encode_log
+from streaming_lsm.format.metadata.group_files import log_name
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
@@ -113,7 +114,7 @@ def test_no_tombstone_outlives_a_compaction(tmp_path: Path) -> None:
     newest = Timeline.load(storage).completed_writes[-1].requested
     (log,) = (tmp_path / METADATA / "files").glob(f"*_{newest}_*")
     records = {"nl": FilesRecord({"never_listed.parquet": MetadataFileInfo(0, is_deleted=True)})}
-    log.write_bytes(encode_log(records, log_name(newest, native=True), 1))
+    log.write_bytes(encode_log(records, log_name(FILE_GROUP, newest, native=True), 1))
     write(storage, 1, {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 1})
     *_, base = sorted(path for path in (tmp_path / METADATA / "files").iterdir() if ".log." not in path.name)
     assert len(decode_base(base.read_bytes(), base.name)["nl"].files) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata
-from streaming_lsm.format.metadata.files_partition import FIRST_INSTANT
+from streaming_lsm.format.metadata.group_files import FIRST_INSTANT
 from streaming_lsm.lock.markers import marker_folder
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant

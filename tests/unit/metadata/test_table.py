@@ -11,7 +11,7 @@ import pytest
 
 from streaming_lsm.errors import CommitConflict, Fenced
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
-from streaming_lsm.format.metadata.files_partition import FIRST_INSTANT
+from streaming_lsm.format.metadata.group_files import FIRST_INSTANT
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
 from streaming_lsm.lock.markers import marker_folder
 from streaming_lsm.lock.runtime import Runtime

@@ -11,19 +11,18 @@ from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
-    FIRST_INSTANT,
+    FILE_GROUP,
     Records,
-    base_name,
     decode_base,
     decode_log,
     encode_base,
     encode_log,
     existing,
-    log_name,
     merge_files,
     partition_key,
     partition_path,
 )
+from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, base_name, log_name
 from streaming_lsm.format.metadata.records import (
     FileBloom,
     FilesRecord,
@@ -43,14 +42,14 @@ RECORDS: Records = {
 
 @pytest.mark.parametrize("native", [False, True])
 def test_a_log_gives_back_its_records_and_their_instant(native: bool) -> None:
-    name = log_name(TIME, native=native)
+    name = log_name(FILE_GROUP, TIME, native=native)
     (logged,) = decode_log(encode_log(RECORDS, name, 1), name, "log")
     assert (logged.instant, logged.records) == (TIME, RECORDS)
     assert parse_file_name(str(name)) == name
 
 
 def test_logs_are_inline_up_to_version_nine_and_native_from_ten_on() -> None:
-    inline, native = log_name(TIME, native=False), log_name(TIME, native=True)
+    inline, native = log_name(FILE_GROUP, TIME, native=False), log_name(FILE_GROUP, TIME, native=True)
     assert (str(inline), str(native)) == (
         f".files-0000-0_{TIME}.log.1_0-0-0",
         f"files-0000-0_0-0-0_{TIME}_1.log.hfile",
@@ -63,18 +62,18 @@ def test_logs_are_inline_up_to_version_nine_and_native_from_ten_on() -> None:
 
 
 def test_the_log_that_marks_a_new_group_has_an_empty_delete_block_or_no_rows() -> None:
-    inline = encode_log({}, log_name(FIRST_INSTANT, native=False), 1)
+    inline = encode_log({}, log_name(FILE_GROUP, FIRST_INSTANT, native=False), 1)
     (block,) = read_blocks(inline, "log")
     assert (block.type, bytes(block.content).hex(), len(inline)) == (BlockType.DELETE, "000000030000000100", 80)
     assert list(decode_log(inline, InlineLogName("files-0000-0", FIRST_INSTANT, 1), "log")) == []
-    name = log_name(FIRST_INSTANT, native=True)
+    name = log_name(FILE_GROUP, FIRST_INSTANT, native=True)
     native = encode_log({}, name, 1)
     assert HFile.open(native, "log").entry_count == 0
     assert [logged.records for logged in decode_log(native, name, "log")] == [{}]
 
 
 def test_a_base_file_gives_back_its_records_and_answers_for_its_keys() -> None:
-    name = base_name(TIME)
+    name = base_name(FILE_GROUP, TIME)
     data = encode_base(RECORDS, name, 1)
     assert decode_base(data, "base") == RECORDS
     file = HFile.open(data, "base")
@@ -114,7 +113,7 @@ def test_what_is_not_such_a_log_is_refused(data: bytes, error: type[LsmError], m
 
 
 def test_a_native_log_of_a_log_compaction_is_refused() -> None:
-    name = log_name(TIME, native=True)
+    name = log_name(FILE_GROUP, TIME, native=True)
     assert isinstance(name, LogFileName)
     header = json.dumps({"SCHEMA": metadata_schema(), "COMPACTED_BLOCK_TIMES": TIME}).encode()
     info = {"hudi.log.format.metadata": header}

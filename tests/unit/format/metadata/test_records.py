@@ -5,9 +5,7 @@ import pytest
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.metadata.files_partition import (
-    ALL_PARTITIONS_KEY,
-)
+from streaming_lsm.format.metadata.files_partition import ALL_PARTITIONS_KEY
 from streaming_lsm.format.metadata.records import (
     ColumnStats,
     FileBloom,

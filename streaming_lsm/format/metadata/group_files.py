@@ -1,0 +1,121 @@
+"""Name, encode and open the base files and logs of the metadata table's file groups.
+
+See docs/format/07-index-and-metadata.md, "Metadata table". Base files are HFiles. Logs, each of one instant, are inline
+logs with one HFile block or, from table version 10 on, native logs: HFiles with the block's header in their file info.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.bloom import BloomFilter
+from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.hfile.writer import write_hfile
+from streaming_lsm.format.log.inline_blocks import BlockType, Header, LogBlock, encode_block, read_blocks
+from streaming_lsm.format.log.native_footer import LogHeader
+from streaming_lsm.format.metadata.schema import metadata_schema
+from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName, LogKind, WriteToken
+
+LogName = InlineLogName | LogFileName
+
+FIRST_INSTANT = "0" * 17
+"""Instant that initialises the first partition."""
+
+LOCK_KEY = "lsm.lock"
+"""Entry of the file info: token of the lock under which a file was written, so that no two files have equal content."""
+
+# Hudi's sizes of the bloom filters of its metadata table.
+_BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES = 10_000, 1e-9, 100_000
+_TOKEN = WriteToken(0, 0, 0)
+_HFILE = "hfile"
+_NO_DELETES = bytes.fromhex("00000003 00000001 00")
+"""Content of the delete block that marks a new file group."""
+
+
+def base_name(file_id: str, instant: str) -> BaseFileName:
+    """Return the name of the base file of an instant."""
+    return BaseFileName(file_id, str(_TOKEN), instant, _HFILE)
+
+
+def log_name(file_id: str, instant: str, *, native: bool) -> LogName:
+    """Return the name of the log of an instant.
+
+    Args:
+        file_id: the file group.
+        instant: the instant.
+        native: whether it is a native log, as in table version 10.
+    """
+    if native:
+        return LogFileName(file_id=file_id, token=_TOKEN, instant=instant, version=1, kind=LogKind.DATA, format=_HFILE)
+    return InlineLogName(file_id, instant, 1, _TOKEN)
+
+
+def base_content(keys: pa.BinaryArray, values: pa.BinaryArray, created_ms: int, token: str) -> bytes:
+    """Encode a base file, with a bloom filter over its keys.
+
+    Args:
+        keys: ascending.
+        values: the records, which name the file.
+        created_ms: the time, epoch milliseconds.
+        token: the `LOCK_KEY`; empty for none.
+    """
+    texts: Any = keys.cast(pa.string())
+    bloom = BloomFilter.build(texts, _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES)
+    return write_hfile(
+        keys, values, schema_json=metadata_schema(), created_ms=created_ms, extra_info=_lock_info(token), bloom=bloom
+    )
+
+
+def log_content(keys: pa.BinaryArray, values: pa.BinaryArray, name: LogName, created_ms: int, token: str) -> bytes:
+    """Encode a log; see `base_content` for arguments.
+
+    A log without records marks a new file group; as in Hudi, an inline one has an empty delete block, and no token.
+    """
+    schema = metadata_schema()
+    if isinstance(name, LogFileName):
+        footer = LogHeader(name.instant, schema).to_footer()
+        info = {key.decode(): value for key, value in footer.items()} | _lock_info(token)
+        return write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=info)
+    if not len(keys):
+        return encode_block(BlockType.DELETE, {Header.INSTANT_TIME: name.instant}, _NO_DELETES)
+    header = {Header.INSTANT_TIME: name.instant, Header.SCHEMA: schema}
+    content = write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=_lock_info(token))
+    return encode_block(BlockType.HFILE_DATA, header, content)
+
+
+def _lock_info(token: str) -> dict[str, bytes]:
+    return {LOCK_KEY: token.encode()} if token else {}
+
+
+def open_log(data: bytes, name: LogName, source: str) -> Iterator[tuple[str, HFile]]:
+    """Yield the HFile of each block of a log, with its instant; only logs of table version 6 have several blocks.
+
+    Raises:
+        CorruptFileError: the log is damaged.
+        UnsupportedTable: blocks of another kind, or those of a log compaction or a rollback.
+    """
+    if isinstance(name, LogFileName):
+        file = HFile.open(data, source)
+        info = {key.encode(): value for key, value in file.info.items()}
+        header = LogHeader.from_footer(info, name, source)
+        if header.compacted:
+            raise UnsupportedTable(f"{source}: a log compaction wrote it, which is not read in a metadata table")
+        yield name.instant, file
+        return
+    for block in read_blocks(data, source):
+        if block.type is BlockType.CORRUPT:
+            raise CorruptFileError(f"{source}: a damaged block at offset {block.offset}; drop the metadata table")
+        if block.type is BlockType.HFILE_DATA and not block.compacted:
+            yield block.instant, HFile.open(block.content, source)
+        elif not _is_empty(block):
+            raise UnsupportedTable(
+                f"{source}: block of the type {block.type.name} at offset {block.offset}, which is not read here"
+            )
+
+
+def _is_empty(block: LogBlock) -> bool:
+    return block.type is BlockType.DELETE and block.content == _NO_DELETES
