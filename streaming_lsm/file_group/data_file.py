@@ -163,7 +163,7 @@ class DataFile:
         stored = present if self.names is None else self.names.stored(present)
         found = 0
         with ExitStack() as files:
-            opened = self.opened or _open(
+            opened = self.opened or open_parquet(
                 self.storage, self.path, files, None if self.index is None else self.index.metadata
             )
             try:
@@ -345,7 +345,7 @@ class FooterReader:
     def _file(
         self, path: str, instant: str, files: ExitStack, *, is_base: bool = False, is_delete: bool = False
     ) -> tuple[DataFile, dict[bytes, bytes]]:
-        opened = _open(self.storage, path, files)
+        opened = open_parquet(self.storage, path, files)
         parquet, metadata = opened.parquet, opened.parquet.metadata
         file = DataFile(
             storage=self.storage,
@@ -363,7 +363,13 @@ class FooterReader:
         return file, metadata.metadata or {}
 
 
-def _open(storage: Storage, path: str, files: ExitStack, known: pq.FileMetaData | None = None) -> OpenFile:
+def open_parquet(storage: Storage, path: str, files: ExitStack, known: pq.FileMetaData | None = None) -> OpenFile:
+    """Open a Parquet file, whose footer is read unless it is known.
+
+    Raises:
+        CorruptFileError: it is missing or no readable Parquet file.
+        StorageError: it cannot be opened at present.
+    """
     try:
         source = files.enter_context(storage.open_input(path))
         # Without a buffer Arrow reads a whole row group at once; with `pre_buffer` it reads the whole file and keeps

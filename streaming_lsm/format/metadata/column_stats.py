@@ -8,6 +8,7 @@ column for each type, of which one is not null.
 from __future__ import annotations
 
 import re
+from decimal import Context
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ RANGES = pa.struct(
 """Ranges, with the names of the record's fields. ``fileName`` of a partition's range is its path."""
 
 _PART = "ColumnStatsMetadata"
-_DECIMAL = 10
+_NULL, _DECIMAL = 1, 10
 _DIGITS = re.compile(r"([0-9]{1,2}),([0-9]{1,2})")
 _MAX_DIGITS = 38
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -90,6 +91,8 @@ _TYPES: dict[int, tuple[str, pa.DataType]] = {
     19: ("LongWrapper", _LOCAL),
 }
 """Wrapper and type of the ordinals of index version 2; those that are missing bound nothing here."""
+_ORDINALS = {kind: ordinal for ordinal, (_, kind) in _TYPES.items() if not pa.types.is_floating(kind)}
+_EXACT = Context(prec=_MAX_DIGITS + 2)
 _UNTYPED: dict[str, pa.DataType] = {
     **{name: kind for name, kind in _WRAPPERS.items() if name not in ("TimeMicrosWrapper", "DecimalWrapper")},
     "DateWrapper": pa.date32(),
@@ -104,6 +107,77 @@ def range_key(column: str, partition: str, file_name: str | None = None) -> str:
     """Return the key of a column's range in a file, or in a partition."""
     of_file = "" if file_name is None else file_hash(file_name)
     return column_hash(column) + partition_hash(partition) + of_file
+
+
+def range_row(
+    file_name: str, column: str, bounds: tuple[pa.Scalar[Any], pa.Scalar[Any]], values: int, nulls: int
+) -> dict[str, Any] | None:
+    """Build the range of a column in a file, a value of the type `RANGES`.
+
+    Args:
+        file_name: the file.
+        column: the column.
+        bounds: smallest and largest value; null if the column has nulls only.
+        values: number of values, nulls included.
+        nulls: number of nulls.
+
+    Returns:
+        None for a type of which no range is kept: floats may be NaN, which ranges do not count.
+    """
+    kind = bounds[0].type
+    info = None
+    if pa.types.is_decimal128(kind):
+        ordinal, info = _DECIMAL, f"{kind.precision},{kind.scale}"
+    else:
+        ordinal = _ORDINALS.get(kind, 0)
+    if not ordinal:
+        return None
+    wrapper, wrapped = "BytesWrapper" if ordinal == _DECIMAL else _TYPES[ordinal][0], []
+    for bound in bounds:
+        value = _primitive(bound, kind)
+        wrapped.append(None if value is None else {wrapper: {"value": value}})
+    return {
+        "fileName": file_name,
+        "columnName": column,
+        "minValue": wrapped[0],
+        "maxValue": wrapped[1],
+        "valueCount": values,
+        "nullCount": nulls,
+        "totalSize": 0,
+        "totalUncompressedSize": 0,
+        "isDeleted": False,
+        "isTightBound": False,
+        "valueType": {"typeOrdinal": ordinal, "additionalInfo": info},
+    }
+
+
+def empty_row(file_name: str, column: str, *, is_deleted: bool = False) -> dict[str, Any]:
+    """Build the range of a column in a file without rows, or the tombstone of its range in a file that was deleted."""
+    counts = dict.fromkeys(("valueCount", "nullCount", "totalSize", "totalUncompressedSize"), 0)
+    return {
+        "fileName": file_name,
+        "columnName": column,
+        "minValue": None,
+        "maxValue": None,
+        **counts,
+        "isDeleted": is_deleted,
+        "isTightBound": False,
+        "valueType": {"typeOrdinal": _NULL, "additionalInfo": None},
+    }
+
+
+def _primitive(bound: pa.Scalar[Any], kind: pa.DataType) -> Any:
+    """Return a value as its wrapper holds it."""
+    if not bound.is_valid:
+        return None
+    if pa.types.is_timestamp(kind):
+        return bound.cast(pa.int64()).as_py()
+    if pa.types.is_date32(kind):
+        return bound.cast(pa.int32()).as_py()
+    if pa.types.is_decimal128(kind):
+        unscaled = int(bound.as_py().scaleb(kind.scale, _EXACT))
+        return unscaled.to_bytes((unscaled.bit_length() + 8) // 8, "big", signed=True)
+    return bound.as_py()
 
 
 def decode_ranges(cells: Cells, schema_json: str, source: str) -> pa.StructArray:
