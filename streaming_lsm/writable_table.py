@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from streaming_lsm.index.base import Index
 from streaming_lsm.index.bucket import index_of
 from streaming_lsm.index.bucket_check import check_buckets
 from streaming_lsm.index.live_file_groups import LiveFileGroups
+from streaming_lsm.index.stored_ranges import stored_ranges
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.maintained_table import MaintainedTable
 from streaming_lsm.metadata.table import MetadataTable
@@ -138,7 +139,7 @@ class WritableTable(MaintainedTable):
             identity=identity,
             runtime=self.runtime,
             timelines=self._timelines,
-            metadata=MetadataTable,
+            metadata=partial(MetadataTable, ranges=stored_ranges),
             beside=beside or self._beside_write,
             alone=alone,
             action=write_action(operation, self.config),

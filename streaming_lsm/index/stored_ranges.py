@@ -1,7 +1,8 @@
 """Find the ranges of columns in data files, for the partition ``column_stats`` of the metadata table.
 
-See docs/format/07-index-and-metadata.md, "Column stats". The range of a column is left out where it is not known, or
-where a value may lie outside of it: floats may be NaN, which the statistics of Parquet do not count.
+See docs/format/07-index-and-metadata.md, "Column stats". The range of a column is left out where it is not known, as
+those of binary columns, or where a value may lie outside of it: floats may be NaN, which the statistics of Parquet do
+not count. A reader then reads the file.
 """
 
 from __future__ import annotations

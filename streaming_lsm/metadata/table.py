@@ -2,14 +2,15 @@
 
 See docs/format/07-index-and-metadata.md, "Metadata table".
 
-The partition ``files`` is kept up to date. Other partitions are dropped, because stale ones would let readers miss
-rows. The whole metadata table is dropped if ``files`` cannot be kept; readers then list folders.
+The partition ``files`` is kept up to date, and ``column_stats`` if there is one. Other partitions are dropped, because
+stale ones would let readers miss rows. The whole metadata table is dropped if ``files`` cannot be kept; readers then
+list folders.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from streaming_lsm.config import ARCHIVE_AUTOMATIC, METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
@@ -17,6 +18,7 @@ from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTab
 from streaming_lsm.format.metadata.files_partition import PARTITION, encode_files
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.metadata.changed_ranges import StoredRanges, by_group, changed_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords, commit_records, erase
 from streaming_lsm.metadata.creation import (
     DEFINITIONS_KEY,
@@ -25,9 +27,10 @@ from streaming_lsm.metadata.creation import (
     create_metadata_table,
     is_native,
 )
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, counted_instants
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.index_definitions import INDEX_DEFINITIONS, keep_definitions, ranged_columns
 from streaming_lsm.metadata.listing import FILES, metadata_listing
-from streaming_lsm.metadata.partitions import FILES_PARTITION, KeptPartition
+from streaming_lsm.metadata.partitions import COLUMN_STATS, FILES_PARTITION, KEPT, KeptPartition
 from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.metadata.services import compact, compaction_is_due
 from streaming_lsm.metadata.state import check_state
@@ -40,8 +43,6 @@ from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.properties_file import load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import check_metadata_commits
-
-INDEX_DEFINITIONS = ".hoodie/.index_defs"
 
 # NotADirectoryError, IsADirectoryError: a file is in place of a folder, or a folder in place of a file.
 _DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError, IsADirectoryError)
@@ -76,8 +77,23 @@ class MetadataTable:
     Methods that change it raise `Fenced` if another writer took the lock.
     """
 
-    def __init__(self, storage: Storage, options: Options, lock: TableLock, timelines: TimelineCache) -> None:
-        """Prepare the hook; nothing is read yet. `timelines` caches the metadata table's timeline."""
+    def __init__(
+        self,
+        storage: Storage,
+        options: Options,
+        lock: TableLock,
+        timelines: TimelineCache,
+        ranges: StoredRanges | None = None,
+    ) -> None:
+        """Prepare the hook; nothing is read yet.
+
+        Args:
+            storage: the table.
+            options: its options.
+            lock: its lock.
+            timelines: caches the metadata table's timeline.
+            ranges: finds the ranges of columns in data files; None for a hook that does not keep ``column_stats``.
+        """
         self._storage = storage
         self._metadata = Subfolder(storage, METADATA_TABLE)
         self._lock = lock
@@ -87,6 +103,9 @@ class MetadataTable:
         self._archives = options[ARCHIVE_AUTOMATIC]
         self._native = False
         self._kept: tuple[KeptPartition, ...] = (FILES_PARTITION,)
+        self._ranges = ranges
+        # The columns whose ranges are kept.
+        self._columns: Sequence[str] = ()
         # Whether a delta commit belongs to a pending action of a living writer.
         self._is_unsettled = False
         # Timeline of the metadata table after `open`; None if no metadata table is kept up to date.
@@ -203,7 +222,7 @@ class MetadataTable:
             changes = FileChanges.of(action, data)
             if changes.deleted and self._data is not None:
                 changes = changes.known_to(metadata_listing(self._storage, self._data))
-            records = [NewRecords(FILES, *encode_files(changes.records(), None))]
+            records = [NewRecords(FILES, *encode_files(changes.records(), None)), *self._range_records(changes)]
             commit_records(
                 metadata=self._metadata,
                 requested=action.requested,
@@ -226,6 +245,7 @@ class MetadataTable:
         if PARTITION not in listed(properties.get(PARTITIONS_KEY, "")):
             raise UnsupportedTable(f"it has no partition {PARTITION}")
         timeline, doomed = check_state(self._metadata, properties["hoodie.table.version"], data, self._timelines)
+        self._kept = (FILES_PARTITION, *self._kept_ranges(properties, timeline))
         others = {pending.requested for pending in living}
         self._is_unsettled = any(found.requested in others for found in doomed)
         doomed = [found for found in doomed if found.requested not in others]
@@ -236,6 +256,28 @@ class MetadataTable:
         for folder in (FLAT_FOLDER, TIMELINE_FOLDER, HISTORY_FOLDER, *self._names):
             self._metadata.sweep(folder)
         return self._timelines.load(self._metadata) if doomed else timeline
+
+    def _kept_ranges(self, properties: Mapping[str, str], timeline: Timeline) -> Sequence[KeptPartition]:
+        """Return the partition ``column_stats`` if there is one that can be kept."""
+        if self._ranges is None or COLUMN_STATS.name not in listed(properties.get(PARTITIONS_KEY, "")):
+            return ()
+        try:
+            self._columns = ranged_columns(self._storage, properties)
+            names = self._metadata.names(COLUMN_STATS.name)
+            for group in COLUMN_STATS.groups(names):
+                MetadataFileSlice.newest(timeline, names, group)
+        except _DAMAGE as error:
+            _LOG.warning("%s of the metadata table of %s: %s", COLUMN_STATS.name, self._storage.uri, error)
+            return ()
+        return (COLUMN_STATS,)
+
+    def _range_records(self, changes: FileChanges) -> list[NewRecords]:
+        """Return the ranges of columns in the files that an action adds, and tombstones for those that it deletes."""
+        if COLUMN_STATS not in self._kept or self._ranges is None:
+            return []
+        groups = COLUMN_STATS.groups(self._metadata.names(COLUMN_STATS.name))
+        found = changed_ranges(changes, self._storage, self._columns, self._ranges)
+        return [NewRecords(group, *some) for group, some in by_group(found, groups)]
 
     def _check_known(self, data: Timeline) -> None:
         """Check, before the metadata table is dropped, that the timeline lacks no write with a delta commit."""
@@ -248,13 +290,18 @@ class MetadataTable:
     def _drop_others(self, properties: Mapping[str, str]) -> None:
         """Drop all partitions that are not kept, and delete leftovers of partitions dropped before."""
         others = {name for name in _partitions(properties) if name not in self._names}
+        has_definitions = COLUMN_STATS in self._kept
         if others:
-            changes = {PARTITIONS_KEY: ",".join(self._names), INFLIGHT_KEY: "", DEFINITIONS_KEY: None}
-            update_properties(self._storage, changes, self._lock.verify)
+            changes = {PARTITIONS_KEY: ",".join(self._names), INFLIGHT_KEY: ""}
+            update_properties(
+                self._storage, changes if has_definitions else {**changes, DEFINITIONS_KEY: None}, self._lock.verify
+            )
             names = ", ".join(sorted(others))
             _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", names, self._storage.uri)
         _remove_partitions(self._storage, self._lock.verify, self._names)
-        if others or DEFINITIONS_KEY not in properties:
+        if has_definitions:
+            keep_definitions(self._storage, properties, self._names, self._lock.verify)
+        elif others or DEFINITIONS_KEY not in properties:
             self._remove_definitions()
 
     def _clear(self, properties: Mapping[str, str]) -> None:
@@ -298,4 +345,4 @@ def _remove_partitions(storage: Storage, verify: Callable[[], None], kept: Colle
     """Delete all partitions that are not kept: the folders of a metadata table in which this package never writes."""
     for name in storage.names(METADATA_TABLE):
         if name not in (*kept, FLAT_FOLDER):
-            remove_folder(storage, f"{METADATA_TABLE}/{name}", verify, foreign=True)
+            remove_folder(storage, f"{METADATA_TABLE}/{name}", verify, foreign=name not in KEPT)

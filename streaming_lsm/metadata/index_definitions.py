@@ -1,0 +1,90 @@
+"""Read and reduce the definitions of the metadata table's indexes.
+
+See docs/format/07-index-and-metadata.md, "Column stats". They are one JSON document, whose path is in the table's
+properties.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.metadata.column_stats import PARTITION
+from streaming_lsm.metadata.creation import DEFINITIONS_KEY
+from streaming_lsm.storage.base import Storage
+
+INDEX_DEFINITIONS = ".hoodie/.index_defs"
+_ALL, _VERSION = "indexDefinitions", "V2"
+
+
+def ranged_columns(storage: Storage, properties: Mapping[str, str]) -> Sequence[str]:
+    """Return the columns whose ranges the partition ``column_stats`` has.
+
+    Args:
+        storage: the table.
+        properties: its properties.
+
+    Raises:
+        CorruptFileError: the definitions are missing or damaged.
+        UnsupportedTable: the index has another version than V2.
+    """
+    path = _path(properties)
+    found = _read(storage, path)[_ALL].get(PARTITION)
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path} has no definition of {PARTITION}")
+    if found.get("version") != _VERSION:
+        raise UnsupportedTable(f"{path}: {PARTITION} of version {found.get('version')!r:.20}, {_VERSION} is kept")
+    columns = found.get("sourceFields")
+    if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
+        raise CorruptFileError(f"{path}: sourceFields of {PARTITION} is {columns!r:.80}")
+    return columns
+
+
+def keep_definitions(
+    storage: Storage, properties: Mapping[str, str], names: Collection[str], verify: Callable[[], None]
+) -> None:
+    """Remove the definitions of all indexes but some.
+
+    Args:
+        storage: the table.
+        properties: its properties.
+        names: the indexes whose definitions are kept.
+        verify: raises `Fenced` if the caller does not hold the table's lock any more.
+
+    Raises:
+        Fenced: another writer took the lock; nothing was changed.
+    """
+    path = _path(properties)
+    content = storage.read(path)
+    document = _parsed(content, path)
+    kept = {name: found for name, found in document[_ALL].items() if name in names}
+    if kept != document[_ALL]:
+        changed = json.dumps({**document, _ALL: kept}, indent=2).encode()
+        verify()
+        storage.replace_if_unchanged(path, changed, content)
+
+
+def _path(properties: Mapping[str, str]) -> str:
+    path = properties.get(DEFINITIONS_KEY, "")
+    if not path.startswith(f"{INDEX_DEFINITIONS}/"):
+        raise UnsupportedTable(f"{DEFINITIONS_KEY}={path!r:.80}: index definitions are read in {INDEX_DEFINITIONS}")
+    return path
+
+
+def _read(storage: Storage, path: str) -> dict[str, Any]:
+    try:
+        return _parsed(storage.read(path), path)
+    except FileNotFoundError:
+        raise CorruptFileError(f"{path} is gone") from None
+
+
+def _parsed(content: bytes, path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise CorruptFileError(f"{path} is no JSON document ({error})") from None
+    if not isinstance(found, dict) or not isinstance(found.get(_ALL), dict):
+        raise CorruptFileError(f"{path} has no {_ALL}")
+    return found
