@@ -120,7 +120,7 @@ def test_statistics_that_are_gone_are_told(unpacked: Path, tmp_path: Path, caplo
 
 
 def assert_ranges(root: Path) -> int:
-    """The metadata table has the ranges of all columns that it indexes in all files of the newest slices, and no others."""
+    """The metadata table has the ranges of its columns in all files of the newest slices; return how many."""
     storage = LocalStorage(root)
     definitions = json.loads((root / ".hoodie/.index_defs/index.json").read_text("utf-8"))["indexDefinitions"]
     assert list(definitions) == ["column_stats"]
