@@ -1,7 +1,7 @@
 """Look up the ranges of columns in data files, by the partition ``column_stats`` of the metadata table.
 
-See docs/format/07-index-and-metadata.md, "Column stats". A data file never changes, and neither do its ranges: those of
-some files may be missing, but none is out of date.
+See docs/format/07-index-and-metadata.md, "Column stats". From table version 8 on a data file never changes, and neither
+do its ranges: those of some files may be missing, but none is out of date.
 """
 
 from __future__ import annotations

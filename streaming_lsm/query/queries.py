@@ -305,7 +305,9 @@ class Queries:
                 predicate, keys = groups.derived(predicate), groups.keys.names
                 slices, skipped = groups.prune(slices, predicate)
             told = default_partition.without(schema)
-            if self.skips_by_ranges and self.file_names_at(shown) is None:
+            # Where several writes appended to a log, a range may be that of some of its rows.
+            grows = visible_blocks(self.config, timeline) is not None
+            if self.skips_by_ranges and not grows and self.file_names_at(shown) is None:
                 slices, skipped = self._in_range(slices, skipped, predicate, told)
             pruner = RowGroupPruner(predicate, keys, told, wanted_keys(predicate), self.rule.takes_winner)
         reader = self._reader(timeline, schema, needed, shown)
@@ -316,7 +318,9 @@ class Queries:
         self, slices: Sequence[FileSlice], skipped: SkippedSlices, predicate: Predicate, schema: pa.Schema
     ) -> tuple[list[FileSlice], SkippedSlices]:
         """Leave out slices without a row of a predicate, by the ranges of the columns of `schema` in their files."""
-        names = sorted(columns_of(predicate) & set(schema.names))
+        # Older releases of Hudi count values of nested columns as nulls.
+        flat = {field.name for field in schema if not pa.types.is_nested(field.type)}
+        names = sorted(columns_of(predicate) & flat)
         ranges = column_ranges(self.storage, self.timeline, ranged_files(slices), names)
         if not ranges:
             return list(slices), skipped

@@ -76,6 +76,7 @@ _NULL, _DECIMAL = 1, 10
 _DIGITS = re.compile(r"([0-9]{1,2}),([0-9]{1,2})")
 _MAX_DIGITS = 38
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+# Not bytes: Java compares those of logs as signed, and a Parquet file as unsigned.
 _TYPES: dict[int, tuple[str, pa.DataType]] = {
     2: ("BooleanWrapper", pa.bool_()),
     3: ("IntWrapper", pa.int32()),
@@ -83,7 +84,6 @@ _TYPES: dict[int, tuple[str, pa.DataType]] = {
     5: ("FloatWrapper", pa.float32()),
     6: ("DoubleWrapper", pa.float64()),
     7: ("StringWrapper", pa.string()),
-    8: ("BytesWrapper", pa.binary()),
     12: ("IntWrapper", pa.date32()),
     15: ("LongWrapper", pa.timestamp("ms", "UTC")),
     16: ("LongWrapper", _UTC),
@@ -93,8 +93,9 @@ _TYPES: dict[int, tuple[str, pa.DataType]] = {
 """Wrapper and type of the ordinals of index version 2; those that are missing bound nothing here."""
 _ORDINALS = {kind: ordinal for ordinal, (_, kind) in _TYPES.items() if not pa.types.is_floating(kind)}
 _EXACT = Context(prec=_MAX_DIGITS + 2)
+_UNORDERED = ("BytesWrapper", "TimeMicrosWrapper", "DecimalWrapper")
 _UNTYPED: dict[str, pa.DataType] = {
-    **{name: kind for name, kind in _WRAPPERS.items() if name not in ("TimeMicrosWrapper", "DecimalWrapper")},
+    **{name: kind for name, kind in _WRAPPERS.items() if name not in _UNORDERED},
     "DateWrapper": pa.date32(),
     "LocalDateWrapper": pa.date32(),
     "TimestampMicrosWrapper": _UTC,
@@ -122,7 +123,8 @@ def range_row(
         nulls: number of nulls.
 
     Returns:
-        None for a type of which no range is kept: floats may be NaN, which ranges do not count.
+        None for a type of which no range is kept: floats may be NaN, which ranges do not count, and binary values have
+        two orders.
     """
     kind = bounds[0].type
     info = None

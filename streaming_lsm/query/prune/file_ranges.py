@@ -78,10 +78,12 @@ def _bounds(found: FoundRanges, kind: pa.DataType, files: int) -> Bounds:
     if not known.any():
         unknown = nulls(files, kind)
         return Bounds(unknown, unknown, np.full(files, UNKNOWN), np.full(files, _NO_ROWS))
+    # Hudi up to 0.13 counts no nulls among the values: a column with a bound does not have nulls only.
+    bare = ~np.asarray(pc.or_(ranges.field("minValue").is_valid(), ranges.field("maxValue").is_valid()), np.bool_)
     null_counts, rows = (int64s(ranges.field(name))[place] for name in ("nullCount", "valueCount"))
     return Bounds(
         low=take(low, place, ~known),
         high=take(high, place, ~known),
         nulls=np.where(known, null_counts, UNKNOWN),
-        rows=np.where(known, rows, _NO_ROWS),
+        rows=np.where(known & bare[place], rows, _NO_ROWS),
     )
