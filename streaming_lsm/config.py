@@ -344,6 +344,8 @@ KEEP_MAX_COMMITS = integer("hoodie.keep.max.commits", 14, _SERVICES, "Commits on
 
 _METADATA = "Metadata table"
 METADATA_ENABLE = boolean("hoodie.metadata.enable", False, _METADATA, "true: create a metadata table with the partition `files` if there is none, and read file listings from it. false, set by a writer: drop the metadata table. Not set: maintain the partition `files` of an existing metadata table, and list folders. Hudi's default is true.")
+METADATA_COLUMN_STATS = boolean("hoodie.metadata.index.column.stats.enable", False, _METADATA, "true: add the partition `column_stats` to a metadata table, the ranges of columns in data files, by which readers skip file slices. false, set by a writer: drop it. Not set: maintain one that is there. Hudi's default is true.")
+METADATA_RANGED_COLUMNS = fields("hoodie.metadata.index.column.stats.column.list", _METADATA, "Columns whose ranges a new partition `column_stats` has, beside three meta columns; not set: the first 32 that are not nested.")
 METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 7, _METADATA, "Delta commits of the metadata table since its last compaction after which the next one is due. Hudi's default is 10.", minimum=1)
 
 _KAFKA = "Kafka job"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import pc
-from streaming_lsm.format.metadata.column_stats import RANGES, empty_row, encode_ranges, range_key
+from streaming_lsm.format.metadata.column_stats import RANGES, empty_row, range_key
 from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.metadata.commit import FileChanges
@@ -22,21 +22,19 @@ from streaming_lsm.storage.base import Storage
 
 StoredRanges = Callable[[Storage, str, Sequence[str]], list[dict[str, Any]]]
 """Finds the ranges of columns in a data file; see `streaming_lsm.index.stored_ranges.stored_ranges`."""
-Encoded = tuple[pa.BinaryArray, pa.BinaryArray]
+Keyed = tuple[pa.BinaryArray, pa.StructArray]
+"""Keys, ascending, and ranges."""
 _THREADS = 8
 
 
-def changed_ranges(changes: FileChanges, storage: Storage, columns: Sequence[str], ranges: StoredRanges) -> Encoded:
-    """Encode the ranges of columns in the files that an action adds, and tombstones for those that it deletes.
+def changed_ranges(changes: FileChanges, storage: Storage, columns: Sequence[str], ranges: StoredRanges) -> Keyed:
+    """Find the ranges of columns in the files that an action adds, and tombstones for those that it deletes.
 
     Args:
         changes: the files.
         storage: the table.
         columns: the columns whose ranges are kept.
         ranges: finds them.
-
-    Returns:
-        Keys, ascending, and records for logs.
 
     Raises:
         CorruptFileError, StorageError: a new file cannot be read.
@@ -59,21 +57,21 @@ def changed_ranges(changes: FileChanges, storage: Storage, columns: Sequence[str
     keys: Any = pa.array([range_key(row["columnName"], *file) for file, row in found], pa.string())
     rows: Any = pa.array([row for _, row in found], RANGES)
     order = pc.sort_indices(keys)
-    return keys.take(order).cast(pa.binary()), encode_ranges(rows.take(order), None)
+    return keys.take(order).cast(pa.binary()), rows.take(order)
 
 
-def by_group(found: Encoded, groups: Sequence[MetadataFileGroup]) -> Iterator[tuple[MetadataFileGroup, Encoded]]:
-    """Yield the records of each file group that has some.
+def by_group(found: Keyed, groups: Sequence[MetadataFileGroup]) -> Iterator[tuple[MetadataFileGroup, Keyed]]:
+    """Yield the ranges of each file group that has some.
 
     Args:
-        found: keys and records.
+        found: keys and ranges.
         groups: all file groups of the partition.
     """
-    keys, values = found
+    keys, ranges = found
     texts: Any = keys.cast(pa.string())
     shards = shards_of(texts, len(groups)) if len(keys) else np.zeros(0, np.int64)
     for number, group in enumerate(groups):
         wanted = pa.array(shards == number)
         some: Any = keys.filter(wanted)
         if len(some):
-            yield group, (some, values.filter(wanted))
+            yield group, (some, ranges.filter(wanted))

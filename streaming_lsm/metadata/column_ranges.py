@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s, flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.metadata.column_stats import PARTITION, RANGES, decode_ranges, encode_ranges, range_key
+from streaming_lsm.format.metadata.column_stats import (
+    FILE_ID,
+    PARTITION,
+    RANGES,
+    decode_ranges,
+    encode_ranges,
+    range_key,
+)
 from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.properties import listed
@@ -27,7 +34,6 @@ from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
-_FILE_ID = "col-stats-{:04d}-0"
 _LOG = logging.getLogger(__name__)
 
 
@@ -131,7 +137,7 @@ def ranges_groups(names: Sequence[str]) -> list[MetadataFileGroup]:
         CorruptFileError: there are none, or one is missing.
     """
     known = {name.file_id for text in names if (name := parse_file_name(text)) is not None}
-    expected = [_FILE_ID.format(number) for number in range(len(known))]
+    expected = [FILE_ID.format(number) for number in range(len(known))]
     if not known or set(expected) != known:
         raise CorruptFileError(f"{PARTITION} has the file groups {', '.join(sorted(known)) or 'none'}; drop it")
     return [MetadataFileGroup(PARTITION, file_id) for file_id in expected]

@@ -90,7 +90,12 @@ def _check_whole(timeline: Timeline, since: str, logged: Set[str], names: Set[st
     Raises:
         CorruptFileError: a file is missing.
     """
+    # A partition that was dropped and made again lacks the files of before.
+    first = since or max(filter(is_first, logged), default="")
+    made = timeline.completion_time(first) if first and is_first(first) else None
     for write in timeline.completed_writes:
+        if (write.completed or "") < (made or ""):
+            continue
         if write.action == "commit" or (is_first(write.requested) and not since):
             is_there = write.requested <= since
         else:

@@ -42,6 +42,45 @@ def ranged_columns(storage: Storage, properties: Mapping[str, str]) -> Sequence[
     return columns
 
 
+def put_definition(
+    storage: Storage, properties: Mapping[str, str], columns: Sequence[str], verify: Callable[[], None]
+) -> str:
+    """Define the index ``column_stats`` beside those that are defined; return the path of the definitions.
+
+    Args:
+        storage: the table.
+        properties: its properties.
+        columns: the columns whose ranges the index has.
+        verify: raises `Fenced` if the caller does not hold the table's lock any more.
+
+    Raises:
+        CorruptFileError: the definitions that the properties name are damaged.
+        Fenced: another writer took the lock; nothing was changed.
+    """
+    definition = {
+        "indexName": PARTITION,
+        "indexType": PARTITION,
+        "indexFunction": PARTITION,
+        "sourceFields": list(columns),
+        "indexOptions": {},
+        "version": _VERSION,
+    }
+    path = _path(properties) if DEFINITIONS_KEY in properties else f"{INDEX_DEFINITIONS}/index.json"
+    try:
+        content = storage.read(path)
+    except FileNotFoundError:
+        content = b""
+    # Definitions that no property names are left over.
+    document = _parsed(content, path) if content and DEFINITIONS_KEY in properties else {_ALL: {}}
+    changed = json.dumps({**document, _ALL: {**document[_ALL], PARTITION: definition}}, indent=2).encode()
+    verify()
+    if content:
+        storage.replace_if_unchanged(path, changed, content)
+    else:
+        storage.put_if_absent(path, changed)
+    return path
+
+
 def keep_definitions(
     storage: Storage, properties: Mapping[str, str], names: Collection[str], verify: Callable[[], None]
 ) -> None:

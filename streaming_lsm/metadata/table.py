@@ -13,8 +13,16 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from streaming_lsm.config import ARCHIVE_AUTOMATIC, METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
+from streaming_lsm.config import (
+    ARCHIVE_AUTOMATIC,
+    METADATA_COLUMN_STATS,
+    METADATA_COMPACT_COMMITS,
+    METADATA_ENABLE,
+    METADATA_RANGED_COLUMNS,
+    Options,
+)
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.metadata.column_stats import encode_ranges
 from streaming_lsm.format.metadata.files_partition import PARTITION, encode_files
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
@@ -31,6 +39,7 @@ from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice
 from streaming_lsm.metadata.index_definitions import INDEX_DEFINITIONS, keep_definitions, ranged_columns
 from streaming_lsm.metadata.listing import FILES, metadata_listing
 from streaming_lsm.metadata.partitions import COLUMN_STATS, FILES_PARTITION, KEPT, KeptPartition
+from streaming_lsm.metadata.ranges_creation import create_column_stats
 from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.metadata.services import compact, compaction_is_due
 from streaming_lsm.metadata.state import check_state
@@ -104,6 +113,8 @@ class MetadataTable:
         self._native = False
         self._kept: tuple[KeptPartition, ...] = (FILES_PARTITION,)
         self._ranges = ranges
+        self._wants_ranges = options[METADATA_COLUMN_STATS] if options.is_set(METADATA_COLUMN_STATS) else None
+        self._wanted_columns = options[METADATA_RANGED_COLUMNS]
         # The columns whose ranges are kept.
         self._columns: Sequence[str] = ()
         # Whether a delta commit belongs to a pending action of a living writer.
@@ -203,6 +214,8 @@ class MetadataTable:
                 self.drop(str(error))
         if self._wanted and self._timeline is None:
             self._create(data, times)
+        if self._wants_ranges and self._timeline is not None and COLUMN_STATS not in self._kept:
+            self._create_ranges(data, times)
         self._data = data
 
     def record(self, action: Instant, data: bytes, times: InstantSource) -> None:
@@ -259,7 +272,8 @@ class MetadataTable:
 
     def _kept_ranges(self, properties: Mapping[str, str], timeline: Timeline) -> Sequence[KeptPartition]:
         """Return the partition ``column_stats`` if there is one that can be kept."""
-        if self._ranges is None or COLUMN_STATS.name not in listed(properties.get(PARTITIONS_KEY, "")):
+        is_there = COLUMN_STATS.name in listed(properties.get(PARTITIONS_KEY, ""))
+        if self._ranges is None or not is_there or self._wants_ranges is False:
             return ()
         try:
             self._columns = ranged_columns(self._storage, properties)
@@ -277,7 +291,7 @@ class MetadataTable:
             return []
         groups = COLUMN_STATS.groups(self._metadata.names(COLUMN_STATS.name))
         found = changed_ranges(changes, self._storage, self._columns, self._ranges)
-        return [NewRecords(group, *some) for group, some in by_group(found, groups)]
+        return [NewRecords(group, keys, encode_ranges(some, None)) for group, (keys, some) in by_group(found, groups)]
 
     def _check_known(self, data: Timeline) -> None:
         """Check, before the metadata table is dropped, that the timeline lacks no write with a delta commit."""
@@ -322,6 +336,19 @@ class MetadataTable:
             _LOG.warning("no metadata table was created for %s: %s", self._storage.uri, error)
             return
         self._native = is_native(load_properties(self._storage))
+        self._timeline = self._timelines.load(self._metadata)
+
+    def _create_ranges(self, data: Timeline, times: InstantSource) -> None:
+        if self._ranges is None:
+            return
+        try:
+            self._columns = create_column_stats(
+                self._storage, data, self._wanted_columns, self._ranges, times, self._lock
+            )
+        except (CorruptFileError, UnsupportedTable) as error:
+            _LOG.warning("no %s was created for %s: %s", COLUMN_STATS.name, self._storage.uri, error)
+            return
+        self._kept = (FILES_PARTITION, COLUMN_STATS)
         self._timeline = self._timelines.load(self._metadata)
 
     def drop(self, why: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import shutil
@@ -16,13 +15,9 @@ import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.index.stored_ranges import stored_ranges
-from streaming_lsm.metadata.column_ranges import column_ranges
 from streaming_lsm.query.scan import Scan
-from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.timeline import Timeline
 from tests.support.crash_points import random_cases
-from tests.support.metadata_tables import assert_settled
+from tests.support.metadata_tables import assert_ranges, assert_settled
 
 TABLES = Path(__file__).parent / "data" / "tables"
 NAMES = ["v8_mor_mdt", "v9_cow_hive_mdt", "v9_mor_mdt_full", "v9_mor_mdt_types"]
@@ -117,38 +112,6 @@ def test_statistics_that_are_gone_are_told(unpacked: Path, tmp_path: Path, caplo
         told = LsmTable(root, SKIPPING).scan(filter=pc.field("_hoodie_commit_time") > "3").explain()
     assert told.slices == len(LsmTable(root).file_slices())
     assert "column_stats is not read, no file is skipped by it: column_stats has the file groups none" in caplog.text
-
-
-def assert_ranges(root: Path) -> int:
-    """The metadata table has the ranges of its columns in all files of the newest slices; return how many."""
-    storage = LocalStorage(root)
-    definitions = json.loads((root / ".hoodie/.index_defs/index.json").read_text("utf-8"))["indexDefinitions"]
-    assert list(definitions) == ["column_stats"]
-    columns = definitions["column_stats"]["sourceFields"]
-    slices = LsmTable(root).file_slices()
-    files = [path for found in slices for path in found.paths]
-    split = [(path.rpartition("/")[0], path.rpartition("/")[2]) for path in files]
-    told = column_ranges(storage, Timeline.load(storage), split, columns)
-    ours: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for column, found in told.items():
-        for file, row in zip(found.files.tolist(), found.ranges.to_pylist(), strict=True):
-            ours.setdefault((files[file], column), []).append(row)
-    compared = 0
-    for path in files:
-        stored = {row["columnName"]: row for row in stored_ranges(storage, path, columns)}
-        for column in columns:
-            rows = ours.get((path, column), [])
-            if column not in stored:
-                assert all((row["valueType"] or {}).get("typeOrdinal") in (5, 6, 8) for row in rows)
-                continue
-            (row,) = rows
-            for field in ("valueCount", "nullCount", "valueType", "isDeleted"):
-                assert row[field] == stored[column][field], (path, column)
-            for bound in ("minValue", "maxValue"):
-                given = {name: value for name, value in (row[bound] or {}).items() if value is not None}
-                assert given == (stored[column][bound] or {}), (path, column)
-            compared += 1
-    return compared
 
 
 @pytest.mark.parametrize("name", ["v9_mor_mdt_full", "v9_mor_mdt_types"])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+from streaming_lsm import LsmTable
 from streaming_lsm.format.metadata.files_partition import decode_base
 from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.index.stored_ranges import stored_ranges
+from streaming_lsm.metadata.column_ranges import column_ranges
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, counted_instants
 from streaming_lsm.metadata.listing import listing_differences
 from streaming_lsm.storage.base import Storage
@@ -16,6 +21,7 @@ from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
 ENABLED = {"hoodie.metadata.enable": True}
+RANGED = {**ENABLED, "hoodie.metadata.index.column.stats.enable": True}
 PARTITIONS = "hoodie.table.metadata.partitions"
 
 
@@ -34,6 +40,38 @@ def assert_agrees(root: Path) -> None:
     storage: Storage = LocalStorage(root)
     if has_metadata_table(root):
         assert listing_differences(storage, Timeline.load(storage)) == []
+
+
+def assert_ranges(root: Path) -> int:
+    """The metadata table has the ranges of its columns in all files of the newest slices; return how many."""
+    storage = LocalStorage(root)
+    definitions = json.loads((root / ".hoodie/.index_defs/index.json").read_text("utf-8"))["indexDefinitions"]
+    assert list(definitions) == ["column_stats"]
+    columns = definitions["column_stats"]["sourceFields"]
+    slices = LsmTable(root, {"lsm.read.threads": 1}).file_slices()
+    files = [path for found in slices for path in found.paths]
+    split = [(path.rpartition("/")[0], path.rpartition("/")[2]) for path in files]
+    told = column_ranges(storage, Timeline.load(storage), split, columns)
+    ours: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for column, found in told.items():
+        for file, row in zip(found.files.tolist(), found.ranges.to_pylist(), strict=True):
+            ours.setdefault((files[file], column), []).append(row)
+    compared = 0
+    for path in files:
+        stored = {row["columnName"]: row for row in stored_ranges(storage, path, columns)}
+        for column in columns:
+            rows = ours.get((path, column), [])
+            if column not in stored:
+                assert all((row["valueType"] or {}).get("typeOrdinal") in (5, 6, 8) for row in rows)
+                continue
+            (row,) = rows
+            for field in ("valueCount", "nullCount", "valueType", "isDeleted"):
+                assert row[field] == stored[column][field], (path, column)
+            for bound in ("minValue", "maxValue"):
+                given = {name: value for name, value in (row[bound] or {}).items() if value is not None}
+                assert given == (stored[column][bound] or {}), (path, column)
+            compared += 1
+    return compared
 
 
 def assert_settled(root: Path) -> None:

@@ -25,6 +25,8 @@ from streaming_lsm.format.metadata.parts import check_valid, decode_part, encode
 from streaming_lsm.format.metadata.schema import RecordType
 
 PARTITION, PARTITION_STATS = "column_stats", "partition_stats"
+FILE_ID = "col-stats-{:04d}-0"
+"""File id of the file group of a number."""
 
 _WRAPPERS: dict[str, pa.DataType] = {
     "BooleanWrapper": pa.bool_(),
