@@ -96,7 +96,10 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
         ("hoodie.embed.timeline.server", "an option of Hudi for the timeline server, which this release does not have"),
         ("hoodie.write.lock.zookeeper.url", "this release does not have this option for several writers"),
         ("hoodie.upsert.shuffle.parallelism", "an option of Hudi for shuffles, which this release does not have"),
-        ("hoodie.metadata.index.partition.stats.enable", "this option for indexes of the metadata table; `lsm options`"),
+        (
+            "hoodie.metadata.index.partition.stats.enable",
+            "this option for indexes of the metadata table; `lsm options`",
+        ),
         ("hoodie.parquet.block.size", "this release does not have this option for Parquet files"),
         ("hoodie.bucket.index.max.num.buckets", "this release does not have this option for the bucket index"),
         ("hoodie.clean.trigger.max.commits", "this release does not have this option for cleaning"),
