@@ -21,9 +21,11 @@ from streaming_lsm.format.metadata.column_stats import (
     PARTITION,
     RANGES,
     decode_ranges,
+    empty_row,
     encode_ranges,
     range_key,
 )
+from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.properties import listed
@@ -93,7 +95,9 @@ def _found(metadata: Storage, data: Timeline, keys: pa.StringArray) -> Iterator[
         wanted: Any = keys.filter(pa.array(shards == number)).cast(pa.binary())
         if not len(wanted):
             continue
-        for file in MetadataFileSlice.newest(timeline, names, group).hfiles(metadata, counts):
+        for file in MetadataFileSlice.newest(timeline, names, group).parts(metadata, counts):
+            if isinstance(file, DeletedKeys):  # of files that are gone
+                continue
             for cells in file.seek(wanted):
                 places = int64s(pc.index_in(cells.keys.cast(pa.string()), value_set=keys))
                 yield places, decode_ranges(cells, file.schema_json, file.source)
@@ -116,11 +120,13 @@ def read_ranges(
     Raises:
         CorruptFileError, UnsupportedTable: a file cannot be read.
     """
-    parts = [
-        (cells.keys, decode_ranges(cells, file.schema_json, file.source))
-        for file in found.hfiles(metadata, counts)
-        for cells in file.cells()
-    ]
+    parts: list[tuple[Any, Any]] = []
+    for file in found.parts(metadata, counts):
+        if isinstance(file, DeletedKeys):
+            tombstones = pa.array([empty_row("", "", is_deleted=True)] * len(file.keys), RANGES)
+            parts.append((file.keys.cast(pa.binary()), tombstones))
+        else:
+            parts += [(cells.keys, decode_ranges(cells, file.schema_json, file.source)) for cells in file.cells()]
     keys: Any = pa.concat_arrays([pa.array([], pa.binary()), *(key for key, _ in parts)])
     ranges: Any = pa.concat_arrays([pa.array([], RANGES), *(one for _, one in parts)])
     order = np.asarray(pc.sort_indices(keys))  # stable: of equal keys the newest is the last

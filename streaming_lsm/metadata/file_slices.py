@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, LogName, open_log
+from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_log
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT
@@ -56,8 +56,8 @@ class MetadataFileSlice:
         _check_whole(timeline, since, {log.instant for log in kept}, names, group)
         return cls(group, base, tuple(sorted(kept, key=lambda name: name.sort_key)))
 
-    def hfiles(self, metadata: Storage, counts: Callable[[str], bool]) -> Iterator[HFile]:
-        """Open the base file, and the HFiles of the logs that count, in merge order.
+    def parts(self, metadata: Storage, counts: Callable[[str], bool]) -> Iterator[HFile | DeletedKeys]:
+        """Open the base file, and the HFiles and deletes of the logs that count, in merge order.
 
         Args:
             metadata: storage of the metadata table.

@@ -22,6 +22,7 @@ from streaming_lsm.format.metadata.files_partition import (
     partition_key,
     partition_path,
 )
+from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.metadata.records import FilesRecord
 from streaming_lsm.format.table.file_names import InlineLogName, parse_file_name
 from streaming_lsm.metadata.file_slices import (
@@ -87,7 +88,9 @@ def read_files(newest: MetadataFileSlice, metadata: Storage, counts: Callable[[s
         counts: whether the log records of an instant are valid, see `counted_instants`.
     """
     merged: dict[str, FilesRecord] = {}
-    for file in newest.hfiles(metadata, counts):
+    for file in newest.parts(metadata, counts):
+        if isinstance(file, DeletedKeys):
+            raise CorruptFileError(f"{file.source}: deletes, which {PARTITION} has not: drop the metadata table")
         _merge(merged, decode_files(file))
     return {key: _without_tombstones(record) for key, record in merged.items()}
 

@@ -20,7 +20,7 @@ from streaming_lsm.arrow.columns import is_utf8
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.metadata.group_files import LogName, base_content, log_content, open_log
+from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, base_content, log_content, open_log
 from streaming_lsm.format.metadata.parts import decode_part, encode_part
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.metadata.schema import RecordType
@@ -126,6 +126,8 @@ def decode_log(data: bytes, name: LogName, source: str) -> Iterator[LoggedRecord
         UnsupportedTable: see `open_log`.
     """
     for instant, file in open_log(data, name, source):
+        if isinstance(file, DeletedKeys):
+            raise CorruptFileError(f"{file.source}: deletes, which {PARTITION} has not: drop the metadata table")
         yield LoggedRecords(instant, decode_files(file))
 
 

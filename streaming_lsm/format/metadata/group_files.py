@@ -7,6 +7,7 @@ logs with one HFile block or, from table version 10 on, native logs: HFiles with
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +16,12 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.writer import write_hfile
-from streaming_lsm.format.log.inline_blocks import BlockType, Header, LogBlock, encode_block, read_blocks
+from streaming_lsm.format.log.delete_block import decode_delete_block
+from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName, LogKind, WriteToken
+from streaming_lsm.schema import RECORD_KEY
 
 LogName = InlineLogName | LogFileName
 
@@ -91,8 +94,23 @@ def _lock_info(token: str) -> dict[str, bytes]:
     return {LOCK_KEY: token.encode()} if token else {}
 
 
-def open_log(data: bytes, name: LogName, source: str) -> Iterator[tuple[str, HFile]]:
-    """Yield the HFile of each block of a log, with its instant; only logs of table version 6 have several blocks.
+@dataclass(frozen=True)
+class DeletedKeys:
+    """Keys of which a log deletes the records.
+
+    Attributes:
+        source: the block, for messages.
+        keys: the keys.
+    """
+
+    source: str
+    keys: pa.StringArray
+
+
+def open_log(data: bytes, name: LogName, source: str) -> Iterator[tuple[str, HFile | DeletedKeys]]:
+    """Yield the HFile or the deleted keys of each block of a log, with its instant.
+
+    Hudi logs deletes in the partitions of indexes.
 
     Raises:
         CorruptFileError: the log is damaged.
@@ -111,11 +129,12 @@ def open_log(data: bytes, name: LogName, source: str) -> Iterator[tuple[str, HFi
             raise CorruptFileError(f"{source}: a damaged block at offset {block.offset}; drop the metadata table")
         if block.type is BlockType.HFILE_DATA and not block.compacted:
             yield block.instant, HFile.open(block.content, source)
-        elif not _is_empty(block):
+        elif block.type is BlockType.DELETE and not block.compacted:
+            if block.content != _NO_DELETES:
+                where = f"{source} at offset {block.offset}"
+                keys: Any = decode_delete_block(block.content, [], where).column(RECORD_KEY)
+                yield block.instant, DeletedKeys(where, keys)
+        else:
             raise UnsupportedTable(
                 f"{source}: block of the type {block.type.name} at offset {block.offset}, which is not read here"
             )
-
-
-def _is_empty(block: LogBlock) -> bool:
-    return block.type is BlockType.DELETE and block.content == _NO_DELETES

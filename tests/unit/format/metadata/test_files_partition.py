@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
 from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.log.delete_block import encode_delete_block
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
@@ -92,7 +94,12 @@ HEADER = {Header.INSTANT_TIME: TIME, Header.SCHEMA: metadata_schema()}
     ("data", "error", "message"),
     [
         (encode_block(BlockType.COMMAND, {Header.COMMAND_BLOCK_TYPE: "0"}, b""), UnsupportedTable, "COMMAND"),
-        (encode_block(BlockType.DELETE, HEADER, b"\0\0\0\3\0\0\0\2xx"), UnsupportedTable, "DELETE"),
+        (encode_block(BlockType.DELETE, HEADER, b"\0\0\0\3\0\0\0\2xx"), CorruptFileError, "more items than bytes"),
+        (
+            encode_block(BlockType.DELETE, HEADER, encode_delete_block(pa.array(["k"]), pa.array(["files"]), [])),
+            CorruptFileError,
+            "f at offset 0: deletes, which files has not: drop the metadata table",
+        ),
         (
             encode_block(BlockType.HFILE_DATA, HEADER | {Header.COMPACTED_BLOCK_TIMES: TIME}, OTHER),
             UnsupportedTable,
