@@ -22,7 +22,6 @@ from streaming_lsm.format.metadata.files_partition import (
     partition_key,
     partition_path,
 )
-from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.metadata.records import FilesRecord
 from streaming_lsm.format.table.file_names import InlineLogName, parse_file_name
 from streaming_lsm.metadata.file_slices import (
@@ -80,7 +79,7 @@ def _listing(metadata: Storage, data: Timeline) -> PartitionFiles:
 
 
 def read_files(newest: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]) -> Records:
-    """Read and merge the records of the partition ``files``, without tombstones; raises as `MetadataFileSlice.hfiles`.
+    """Read and merge the records of the partition ``files``, without tombstones; raises as `MetadataFileSlice.parts`.
 
     Args:
         newest: the newest slice of `FILES`.
@@ -89,8 +88,6 @@ def read_files(newest: MetadataFileSlice, metadata: Storage, counts: Callable[[s
     """
     merged: dict[str, FilesRecord] = {}
     for file in newest.parts(metadata, counts):
-        if isinstance(file, DeletedKeys):
-            raise CorruptFileError(f"{file.source}: deletes, which {PARTITION} has not: drop the metadata table")
         _merge(merged, decode_files(file))
     return {key: _without_tombstones(record) for key, record in merged.items()}
 

@@ -298,6 +298,7 @@ class Queries:
             slices = [found.without_kept() for found in slices]
         default_partition = DefaultPartition.of(self.config, schema)
         skipped, pruner = SkippedSlices(partitions_read=len({found.partition_path for found in slices})), None
+        reader = self._reader(timeline, schema, needed, shown)
         if filter is not None:
             predicate, keys = predicate_of(filter), frozenset((RECORD_KEY,))
             groups = FileGroupPruner.of(self.config, schema)
@@ -306,11 +307,9 @@ class Queries:
                 slices, skipped = groups.prune(slices, predicate)
             told = default_partition.without(schema)
             # Where several writes appended to a log, a range may be that of some of its rows.
-            grows = visible_blocks(self.config, timeline) is not None
-            if self.skips_by_ranges and not grows and self.file_names_at(shown) is None:
+            if self.skips_by_ranges and reader.visible is None and reader.file_names is None:
                 slices, skipped = self._in_range(slices, skipped, predicate, told)
             pruner = RowGroupPruner(predicate, keys, told, wanted_keys(predicate), self.rule.takes_winner)
-        reader = self._reader(timeline, schema, needed, shown)
         reader = replace(reader, threads=len(slices) < self.width, commits=commits, pruner=pruner)
         return Scan(slices, reader, names, filter, self.run, skipped, default_partition)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.query.scan import Scan
+from tests.support import hudi_tables
 from tests.support.crash_points import random_cases
 from tests.support.metadata_tables import assert_ranges, assert_settled
 
-TABLES = Path(__file__).parent / "data" / "tables"
 NAMES = ["v8_mor_mdt", "v9_cow_hive_mdt", "v9_mor_mdt_full", "v9_mor_mdt_types"]
 SKIPPING = {"hoodie.metadata.enable": True}
 
@@ -28,8 +27,7 @@ SKIPPING = {"hoodie.metadata.enable": True}
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
     for name in NAMES:
-        with tarfile.open(TABLES / f"{name}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+        hudi_tables.unpacked(name, folder)
     return folder
 
 

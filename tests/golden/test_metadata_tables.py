@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,10 +23,10 @@ from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
+from tests.support import hudi_tables
 from tests.support.hfiles import entries_of
 from tests.support.metadata_tables import assert_settled
 
-TABLES = Path(__file__).parent / "data" / "tables"
 FILES = {
     "r015_mor_compaction": 28,
     "r102_mor_compaction": 8,
@@ -46,8 +45,7 @@ WRITTEN = [name for name in FILES if name.startswith("v")]
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
     for name in FILES:
-        with tarfile.open(TABLES / f"{name}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+        hudi_tables.unpacked(name, folder)
     return folder
 
 

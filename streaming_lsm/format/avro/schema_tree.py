@@ -47,6 +47,11 @@ class Node:
     repeats: bool = False
     symbols: tuple[str, ...] = ()
 
+    @property
+    def is_of_several(self) -> bool:
+        """Whether it is a union of several types beside null."""
+        return sum(child.kind != "null" for child in self.children) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class RecordPlan:

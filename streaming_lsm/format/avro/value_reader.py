@@ -119,7 +119,7 @@ def _union(node: Node, cursor: Cursor) -> Array:
     branches = cursor.branches(node)
     if not len(branches):
         return nulls(0, node.arrow)
-    if sum(child.kind != "null" for child in node.children) > 1:
+    if node.is_of_several:
         return _records(node, cursor, branches)
     lowest, highest = int(branches.min()), int(branches.max())
     if lowest == highest:
@@ -127,31 +127,28 @@ def _union(node: Node, cursor: Cursor) -> Array:
         return nulls(len(branches), node.arrow) if child.kind == "null" else read(child, cursor)
     valued = 0 if node.children[0].kind != "null" else 1
     has = branches == valued
-    places = np.flatnonzero(has)
-    part = cursor.select(places)
-    values = read(node.children[valued], part)
-    cursor.at[places] = part.at
-    return _spread(values, has, places)
+    return _chosen(node.children[valued], cursor, has)
 
 
 def _records(node: Node, cursor: Cursor, branches: UInt8s) -> Array:
     """Read a union of several records: a struct with a column for each of them."""
-    columns = []
+    valid, columns = np.ones(len(branches), np.bool_), []
     for number, child in enumerate(node.children):
         has = branches == number
         if child.kind == "null":
-            valid = ~has
-            continue
-        if not has.any():
-            columns.append(nulls(len(has), child.arrow))
-            continue
-        places = np.flatnonzero(has)
-        part = cursor.select(places)
-        values = read(child, part)
-        cursor.at[places] = part.at
-        columns.append(take(values, np.cumsum(has, dtype=np.int32) - np.int32(1), ~has))
-    has_null = any(child.kind == "null" for child in node.children)
-    return array_of(node.arrow, len(branches), [bits(valid) if has_null else None], columns)
+            valid &= ~has
+        else:
+            columns.append(_chosen(child, cursor, has) if has.any() else nulls(len(has), child.arrow))
+    return array_of(node.arrow, len(branches), [bits(valid)], columns)
+
+
+def _chosen(node: Node, cursor: Cursor, has: Flags) -> Array:
+    """Read the values of the datums where `has` is True; null elsewhere."""
+    places = np.flatnonzero(has)
+    part = cursor.select(places)
+    values = read(node, part)
+    cursor.at[places] = part.at
+    return _spread(values, has, places)
 
 
 def _spread(values: Array, has: Flags, places: Int64s) -> Array:

@@ -124,7 +124,7 @@ def spread(piece: Piece, places: Int64s, rows: int) -> Piece:
 
 
 def _union(node: Node, values: Array) -> list[Piece]:
-    if sum(child.kind != "null" for child in node.children) > 1:
+    if node.is_of_several:
         return _records(node, values)
     null = next((place for place, child in enumerate(node.children) if child.kind == "null"), None)
     valued = 1 if null == 0 else 0
@@ -143,14 +143,14 @@ def _records(node: Node, values: Any) -> list[Piece]:
     """Encode a union of several records, of which at most one is not null."""
     branches = np.zeros(len(values), np.int64)
     valid = np.asarray(values.is_valid())
-    chosen, found, seen_null = np.zeros(len(values), np.int64), [], 0
+    chosen, found = np.zeros(len(values), np.int64), []
+    columns = iter(range(values.type.num_fields))
     for number, child in enumerate(node.children):
         if child.kind == "null":
             branches[~valid] = number
             chosen[~valid] += 1
-            seen_null = 1
             continue
-        column = values.field(number - seen_null)
+        column = values.field(next(columns))
         has = np.asarray(column.is_valid()) & valid
         branches[has] = number
         chosen += has

@@ -24,7 +24,7 @@ from streaming_lsm.format.metadata.hashes import column_hash, file_hash, partiti
 from streaming_lsm.format.metadata.parts import check_valid, decode_part, encode_part
 from streaming_lsm.format.metadata.schema import RecordType
 
-PARTITION, PARTITION_STATS = "column_stats", "partition_stats"
+PARTITION = "column_stats"
 FILE_ID = "col-stats-{:04d}-0"
 """File id of the file group of a number."""
 
@@ -140,17 +140,11 @@ def range_row(
     for bound in bounds:
         value = _primitive(bound, kind)
         wrapped.append(None if value is None else {wrapper: {"value": value}})
-    return {
-        "fileName": file_name,
-        "columnName": column,
+    return empty_row(file_name, column) | {
         "minValue": wrapped[0],
         "maxValue": wrapped[1],
         "valueCount": values,
         "nullCount": nulls,
-        "totalSize": 0,
-        "totalUncompressedSize": 0,
-        "isDeleted": False,
-        "isTightBound": False,
         "valueType": {"typeOrdinal": ordinal, "additionalInfo": info},
     }
 

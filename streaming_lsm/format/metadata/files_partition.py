@@ -2,8 +2,7 @@
 
 See docs/format/07-index-and-metadata.md, "Files payload", "File groups of the metadata table".
 
-The partition has one file group. Its base files are HFiles. Its logs are inline logs with one HFile block or, from
-table version 10 on, native logs: HFiles with the block's header in their file info.
+The partition has one file group.
 """
 
 from __future__ import annotations
@@ -126,8 +125,6 @@ def decode_log(data: bytes, name: LogName, source: str) -> Iterator[LoggedRecord
         UnsupportedTable: see `open_log`.
     """
     for instant, file in open_log(data, name, source):
-        if isinstance(file, DeletedKeys):
-            raise CorruptFileError(f"{file.source}: deletes, which {PARTITION} has not: drop the metadata table")
         yield LoggedRecords(instant, decode_files(file))
 
 
@@ -162,8 +159,10 @@ def encode_files(records: Records, file_name: str | None) -> tuple[pa.BinaryArra
     return keys, encode_part(_PART, maps, pa.array(types, pa.int32()), file_name)
 
 
-def decode_files(file: HFile) -> Records:
-    """Decode the records of an HFile; raises as `decode_base`."""
+def decode_files(file: HFile | DeletedKeys) -> Records:
+    """Decode the records of an HFile; raises as `decode_base`, and for deletes, which the partition never has."""
+    if isinstance(file, DeletedKeys):
+        raise CorruptFileError(f"{file.source}: deletes, which {PARTITION} has not: drop the metadata table")
     found: dict[str, FilesRecord] = {}
     for cells in file.cells():
         types, decoded = decode_part(cells, file.schema_json, _PART, _FILES, _TYPES, file.source)

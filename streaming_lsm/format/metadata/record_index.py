@@ -21,7 +21,6 @@ from streaming_lsm.format.metadata.parts import check_valid, decode_part, encode
 from streaming_lsm.format.metadata.schema import RecordType
 from streaming_lsm.keys.bucket import java_string_hash
 
-PARTITION = "record_index"
 _LOCATION: list[pa.Field[Any]] = [
     pa.field("partition", pa.string(), nullable=False),
     pa.field("file_id", pa.string(), nullable=False),
@@ -72,7 +71,7 @@ def encode_locations(locations: pa.RecordBatch, file_name: str | None) -> pa.Bin
     """
     count = locations.num_rows
     ids: Any = locations.column("file_id").dictionary_encode()
-    known = [_fields_of(text) for text in ids.dictionary.to_pylist()]
+    known = [file_id_fields(text) for text in ids.dictionary.to_pylist()]
     fields: Any = pa.array(known, pa.struct([field for field in _INFO.fields if field.name in _ID_FIELDS]))
     of_ids: Any = take(fields, np.asarray(ids.indices))
     of_id = dict(zip(_ID_FIELDS, of_ids.flatten(), strict=True)) if count else {}
@@ -90,7 +89,8 @@ def encode_locations(locations: pa.RecordBatch, file_name: str | None) -> pa.Bin
 _ID_FIELDS = ("fileIdHighBits", "fileIdLowBits", "fileIndex", "fileId", "fileIdEncoding")
 
 
-def _fields_of(file_id: str) -> dict[str, object]:
+def file_id_fields(file_id: str) -> dict[str, object]:
+    """Return the fields of a record that tell a file id: the halves of a UUID and an index, or else its text."""
     match = _UUID_FILE_ID.fullmatch(file_id)
     if match is None:
         return dict(zip(_ID_FIELDS, (-1, -1, _NO_INDEX, file_id, _TEXT), strict=True))
@@ -143,7 +143,7 @@ def _file_ids(columns: dict[str, Any], is_text: Flags, source: str) -> Array:
         raise CorruptFileError(f"{source}: a metadata record without a file id; restore the file")
     rows = np.stack([int64s(columns[name]) for name in numbers], axis=1)
     distinct, nth = np.unique(rows[~is_text].view(f"V{rows.dtype.itemsize * 3}").ravel(), return_inverse=True)
-    made = [_file_id(*found) for found in distinct.view(np.int64).reshape(-1, 3).tolist()]
+    made = [file_id_of(*found) for found in distinct.view(np.int64).reshape(-1, 3).tolist()]
     ids = take(pa.array(made, pa.string()), nth)
     if not is_text.any():
         return ids
@@ -153,7 +153,8 @@ def _file_ids(columns: dict[str, Any], is_text: Flags, source: str) -> Array:
     return found
 
 
-def _file_id(high: int, low: int, index: int) -> str:
+def file_id_of(high: int, low: int, index: int) -> str:
+    """Return the file id of the halves of a UUID, as Java's longs, and an index or -1."""
     bits = (high & _64_BITS) << 64 | low & _64_BITS
     text = str(uuid.UUID(int=bits))
     return text if index == _NO_INDEX else f"{text}-{index}"

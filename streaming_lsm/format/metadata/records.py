@@ -10,8 +10,6 @@ from __future__ import annotations
 import functools
 import io
 import json
-import re
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -21,15 +19,13 @@ import fastavro
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.avro.container import writer_schema
 from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.metadata.record_index import file_id_fields, file_id_of
 from streaming_lsm.format.metadata.schema import RecordType, metadata_schema
 
 Wrapped = tuple[str, dict[str, Any]]
 """Value in column statistics: full name of its wrapper record, and the wrapper."""
 
-_64_BITS = 2**64 - 1
-_NO_FILE_INDEX = -1
 _UUID_ENCODING, _TEXT_ENCODING = 0, 1
-_UUID_FILE_ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-(0|[1-9][0-9]{0,8}))?")
 
 T = TypeVar("T")
 
@@ -254,10 +250,8 @@ def _location(part: _Fields) -> RecordLocation:
     if encoding == _TEXT_ENCODING:
         file_id = part.get("fileId", str)
     elif encoding == _UUID_ENCODING:
-        high, low = (part.get(name, int) & _64_BITS for name in ("fileIdHighBits", "fileIdLowBits"))
-        file_id = str(uuid.UUID(int=high << 64 | low))
-        if (index := part.get("fileIndex", int)) != _NO_FILE_INDEX:
-            file_id += f"-{index}"
+        high, low, index = (part.get(name, int) for name in ("fileIdHighBits", "fileIdLowBits", "fileIndex"))
+        file_id = file_id_of(high, low, index)
     else:
         raise UnsupportedTable(f"{part.source}: file ids of encoding {encoding} in the record index; 0 and 1 are read")
     position = part.optional("position", int)
@@ -307,25 +301,9 @@ def _stats_fields(record: ColumnStats) -> dict[str, object]:
 
 
 def _location_fields(record: RecordLocation) -> dict[str, object]:
-    fields: dict[str, object] = {
+    return {
         "partitionName": record.partition,
         "instantTime": record.instant_ms,
         "position": record.position,
+        **file_id_fields(record.file_id),
     }
-    match = _UUID_FILE_ID.fullmatch(record.file_id)
-    if match is None:
-        missing = {"fileIdHighBits": -1, "fileIdLowBits": -1, "fileIndex": _NO_FILE_INDEX}
-        return fields | missing | {"fileId": record.file_id, "fileIdEncoding": _TEXT_ENCODING}
-    bits = uuid.UUID(match[1]).int
-    return fields | {
-        "fileIdHighBits": _signed(bits >> 64),
-        "fileIdLowBits": _signed(bits & _64_BITS),
-        "fileIndex": _NO_FILE_INDEX if match[2] is None else int(match[2]),
-        "fileId": "",
-        "fileIdEncoding": _UUID_ENCODING,
-    }
-
-
-def _signed(bits: int) -> int:
-    """Convert unsigned 64 bits to Java's signed long."""
-    return bits - 2**64 if bits >= 2**63 else bits
