@@ -6,17 +6,27 @@ See docs/format/07-index-and-metadata.md, "Metadata table".
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import base_file_stat
-from streaming_lsm.format.metadata.files_partition import FILE_GROUP, PARTITION, encode_base, encode_log
-from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, LOCK_KEY, base_name, log_name
+from streaming_lsm.format.metadata.files_partition import FILE_GROUP, PARTITION, encode_files
+from streaming_lsm.format.metadata.group_files import (
+    FIRST_INSTANT,
+    LOCK_KEY,
+    base_content,
+    base_name,
+    log_content,
+    log_name,
+)
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
 from streaming_lsm.format.table.properties import CURRENT_VERSION, table_checksum
 from streaming_lsm.lock.lock import TableLock
-from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges, begin, complete, created_by_former
-from streaming_lsm.metadata.file_slices import METADATA_TABLE
-from streaming_lsm.metadata.listing import folder_listing
+from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges, NewRecords, begin, complete, created_by_former
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup
+from streaming_lsm.metadata.listing import FILES, folder_listing
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.clock import InstantSource
@@ -48,27 +58,72 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
     """
     metadata = Subfolder(storage, METADATA_TABLE)
     properties = load_properties(storage)
-    native = is_native(properties)
     records, name = FileChanges(folder_listing(storage, data)).records(), base_name(FILE_GROUP, FIRST_INSTANT)
     token = lock.owner.token
-    base = encode_base(records, name, times.now_ms(), token)
-    count = len(records)
-    stat = base_file_stat(PARTITION, name, total_bytes=len(base), num_writes=count, num_inserts=count)
-    instant = Instant(FIRST_INSTANT, DELTA_COMMIT, State.REQUESTED)
+    encoded = NewRecords(FILES, *encode_files(records, str(name)))
     try:
         create_table_files(metadata, _properties(properties), times.now_ms, title=f"{LOCK_KEY}={token}")
-        marker = f"{PARTITION}/{PARTITION_METADATA_NAME}"
-        metadata.put_if_absent(marker, print_partition_metadata(FIRST_INSTANT, PARTITION, f"{LOCK_KEY}={token}"))
-        begin(metadata, instant)
-        log = log_name(FILE_GROUP, FIRST_INSTANT, native=native)
-        metadata.put_if_absent(f"{PARTITION}/{log}", encode_log({}, log, times.now_ms(), token))
-        metadata.put_if_absent(stat.path, base)
     except FileExistsError as error:
         lock.verify()
         raise created_by_former(FIRST_INSTANT, metadata) from error
-    complete(metadata=metadata, running=instant, stats=(stat,), operation="BULK_INSERT_PREPPED", times=times, lock=lock)
+    create_partition(metadata, FIRST_INSTANT, [FILES], [encoded], times, lock, native=is_native(properties))
     update_properties(storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: ""}, lock.verify)
-    _LOG.info("created the metadata table of %s: %d partitions", storage.uri, count - 1)
+    _LOG.info("created the metadata table of %s: %d partitions", storage.uri, len(records) - 1)
+
+
+def create_partition(
+    metadata: Storage,
+    instant: str,
+    groups: Sequence[MetadataFileGroup],
+    records: Sequence[NewRecords],
+    times: InstantSource,
+    lock: TableLock,
+    *,
+    native: bool,
+) -> None:
+    """Create a partition by a completed delta commit; it is not registered.
+
+    Args:
+        metadata: storage of the metadata table.
+        instant: requested time of the delta commit.
+        groups: the file groups, each of which gets a log without records.
+        records: what is in the base files, which the records name; of a file group without records there is none.
+        times: instant times of the data table.
+        lock: its lock.
+        native: whether log files are native, as in version 10.
+
+    Raises:
+        CommitConflict: a former holder of the lock created a file of it at this moment.
+        Fenced: another writer took the lock.
+    """
+    partition, token = groups[0].partition, lock.owner.token
+    none: Any = pa.array([], pa.binary())
+    stats = []
+    try:
+        marker = print_partition_metadata(instant, partition, f"{LOCK_KEY}={token}")
+        metadata.put_if_absent(f"{partition}/{PARTITION_METADATA_NAME}", marker)
+        begin(metadata, Instant(instant, DELTA_COMMIT, State.REQUESTED))
+        for group in groups:
+            log = log_name(group.file_id, instant, native=native)
+            metadata.put_if_absent(f"{partition}/{log}", log_content(none, none, log, times.now_ms(), token))
+        for new in records:
+            name, count = base_name(new.group.file_id, instant), len(new.keys)
+            base = base_content(new.keys, new.values, times.now_ms(), token)
+            stat = base_file_stat(partition, name, total_bytes=len(base), num_writes=count, num_inserts=count)
+            metadata.put_if_absent(stat.path, base)
+            stats.append(stat)
+    except FileExistsError as error:
+        lock.verify()
+        raise created_by_former(instant, metadata) from error
+    running = Instant(instant, DELTA_COMMIT, State.INFLIGHT)
+    complete(
+        metadata=metadata,
+        running=running,
+        stats=tuple(stats),
+        operation="BULK_INSERT_PREPPED",
+        times=times,
+        lock=lock,
+    )
 
 
 def is_native(properties: Mapping[str, str]) -> bool:

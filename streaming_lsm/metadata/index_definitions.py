@@ -12,6 +12,8 @@ from typing import Any
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.metadata.column_stats import PARTITION
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.metadata.commit import created_by_former
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
 from streaming_lsm.storage.base import Storage
 
@@ -42,18 +44,17 @@ def ranged_columns(storage: Storage, properties: Mapping[str, str]) -> Sequence[
     return columns
 
 
-def put_definition(
-    storage: Storage, properties: Mapping[str, str], columns: Sequence[str], verify: Callable[[], None]
-) -> str:
+def put_definition(storage: Storage, properties: Mapping[str, str], columns: Sequence[str], lock: TableLock) -> str:
     """Define the index ``column_stats`` beside those that are defined; return the path of the definitions.
 
     Args:
         storage: the table.
         properties: its properties.
         columns: the columns whose ranges the index has.
-        verify: raises `Fenced` if the caller does not hold the table's lock any more.
+        lock: the table's lock, which is held.
 
     Raises:
+        CommitConflict: a former holder of the lock created the definitions at this moment.
         CorruptFileError: the definitions that the properties name are damaged.
         Fenced: another writer took the lock; nothing was changed.
     """
@@ -73,11 +74,15 @@ def put_definition(
     # Definitions that no property names are left over.
     document = _parsed(content, path) if content and DEFINITIONS_KEY in properties else {_ALL: {}}
     changed = json.dumps({**document, _ALL: {**document[_ALL], PARTITION: definition}}, indent=2).encode()
-    verify()
+    lock.verify()
     if content:
         storage.replace_if_unchanged(path, changed, content)
-    else:
+        return path
+    try:
         storage.put_if_absent(path, changed)
+    except FileExistsError as error:
+        lock.verify()
+        raise created_by_former(path, storage) from error
     return path
 
 

@@ -7,27 +7,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, encode_ranges
 from streaming_lsm.format.metadata.group_files import (
     FIRST_INSTANT,
-    LOCK_KEY,
-    base_content,
     base_name,
-    log_content,
-    log_name,
 )
-from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.changed_ranges import StoredRanges, by_group, changed_ranges
-from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges, begin, complete, created_by_former
-from streaming_lsm.metadata.creation import DEFINITIONS_KEY, PARTITIONS_KEY, is_native
+from streaming_lsm.metadata.commit import FileChanges, NewRecords
+from streaming_lsm.metadata.creation import DEFINITIONS_KEY, PARTITIONS_KEY, create_partition, is_native
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup
 from streaming_lsm.metadata.index_definitions import put_definition
 from streaming_lsm.metadata.listing import metadata_listing
@@ -36,7 +29,6 @@ from streaming_lsm.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, from_a
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.clock import InstantSource
-from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.properties_file import load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -52,7 +44,7 @@ def create_column_stats(
     ranges: StoredRanges,
     times: InstantSource,
     lock: TableLock,
-) -> Sequence[str]:
+) -> None:
     """Create the partition, with the ranges of all files of completed actions, and last register it.
 
     Args:
@@ -63,53 +55,27 @@ def create_column_stats(
         times: instant times of the table.
         lock: its lock.
 
-    Returns:
-        The columns whose ranges are kept.
-
     Raises:
         CommitConflict: a former holder of the lock created a file of it at this moment.
         CorruptFileError: a data file, or the metadata table, cannot be read.
         Fenced: another writer took the lock.
         UnsupportedTable: the table has no schema yet, or not these columns.
     """
-    metadata, properties, token = Subfolder(storage, METADATA_TABLE), load_properties(storage), lock.owner.token
+    metadata, properties = Subfolder(storage, METADATA_TABLE), load_properties(storage)
     chosen = (*_ALWAYS, *_chosen(data, properties, columns, storage.uri))
     instant = _unused(Timeline.load(metadata))
     found = changed_ranges(FileChanges(metadata_listing(storage, data)), storage, chosen, ranges)
     remove_folder(storage, f"{METADATA_TABLE}/{PARTITION}", lock.verify)
     groups = [MetadataFileGroup(PARTITION, FILE_ID.format(number)) for number in range(_GROUPS)]
-    none: Any = pa.array([], pa.binary())
-    stats = []
-    try:
-        marker = print_partition_metadata(instant, PARTITION, f"{LOCK_KEY}={token}")
-        metadata.put_if_absent(f"{PARTITION}/{PARTITION_METADATA_NAME}", marker)
-        begin(metadata, Instant(instant, DELTA_COMMIT, State.REQUESTED))
-        for group in groups:
-            log = log_name(group.file_id, instant, native=is_native(properties))
-            metadata.put_if_absent(f"{PARTITION}/{log}", log_content(none, none, log, times.now_ms(), token))
-        for group, (keys, some) in by_group(found, groups):
-            name = base_name(group.file_id, instant)
-            base = base_content(keys, encode_ranges(some, str(name)), times.now_ms(), token)
-            stat = base_file_stat(PARTITION, name, total_bytes=len(base), num_writes=len(keys), num_inserts=len(keys))
-            metadata.put_if_absent(stat.path, base)
-            stats.append(stat)
-        path = put_definition(storage, properties, chosen, lock.verify)
-    except FileExistsError as error:
-        lock.verify()
-        raise created_by_former(instant, metadata) from error
-    running = Instant(instant, DELTA_COMMIT, State.INFLIGHT)
-    complete(
-        metadata=metadata,
-        running=running,
-        stats=tuple(stats),
-        operation="BULK_INSERT_PREPPED",
-        times=times,
-        lock=lock,
-    )
+    records = [
+        NewRecords(group, keys, encode_ranges(some, str(base_name(group.file_id, instant))))
+        for group, (keys, some) in by_group(found, groups)
+    ]
+    path = put_definition(storage, properties, chosen, lock)
+    create_partition(metadata, instant, groups, records, times, lock, native=is_native(properties))
     kept = dict.fromkeys([*listed(properties[PARTITIONS_KEY]), PARTITION])
     update_properties(storage, {PARTITIONS_KEY: ",".join(kept), DEFINITIONS_KEY: path}, lock.verify)
     _LOG.info("created %s of the metadata table of %s: %d columns", PARTITION, storage.uri, len(chosen))
-    return chosen
 
 
 def _chosen(data: Timeline, properties: Mapping[str, str], columns: Sequence[str], uri: str) -> list[str]:

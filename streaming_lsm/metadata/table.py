@@ -35,7 +35,7 @@ from streaming_lsm.metadata.creation import (
     create_metadata_table,
     is_native,
 )
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice, counted_instants
 from streaming_lsm.metadata.index_definitions import INDEX_DEFINITIONS, keep_definitions, ranged_columns
 from streaming_lsm.metadata.listing import FILES, metadata_listing
 from streaming_lsm.metadata.partitions import COLUMN_STATS, FILES_PARTITION, KEPT, KeptPartition
@@ -115,8 +115,9 @@ class MetadataTable:
         self._ranges = ranges
         self._wants_ranges = options[METADATA_COLUMN_STATS] if options.is_set(METADATA_COLUMN_STATS) else None
         self._wanted_columns = options[METADATA_RANGED_COLUMNS]
-        # The columns whose ranges are kept.
+        # The columns whose ranges are kept, and the file groups that hold them.
         self._columns: Sequence[str] = ()
+        self._groups: Sequence[MetadataFileGroup] = ()
         # Whether a delta commit belongs to a pending action of a living writer.
         self._is_unsettled = False
         # Timeline of the metadata table after `open`; None if no metadata table is kept up to date.
@@ -278,7 +279,8 @@ class MetadataTable:
         try:
             self._columns = ranged_columns(self._storage, properties)
             names = self._metadata.names(COLUMN_STATS.name)
-            for group in COLUMN_STATS.groups(names):
+            self._groups = COLUMN_STATS.groups(names)
+            for group in self._groups:
                 MetadataFileSlice.newest(timeline, names, group)
         except _DAMAGE as error:
             _LOG.warning("%s of the metadata table of %s: %s", COLUMN_STATS.name, self._storage.uri, error)
@@ -289,9 +291,8 @@ class MetadataTable:
         """Return the ranges of columns in the files that an action adds, and tombstones for those that it deletes."""
         if COLUMN_STATS not in self._kept or self._ranges is None:
             return []
-        groups = COLUMN_STATS.groups(self._metadata.names(COLUMN_STATS.name))
-        found = changed_ranges(changes, self._storage, self._columns, self._ranges)
-        return [NewRecords(group, keys, encode_ranges(some, None)) for group, (keys, some) in by_group(found, groups)]
+        found = by_group(changed_ranges(changes, self._storage, self._columns, self._ranges), self._groups)
+        return [NewRecords(group, keys, encode_ranges(some, None)) for group, (keys, some) in found]
 
     def _check_known(self, data: Timeline) -> None:
         """Check, before the metadata table is dropped, that the timeline lacks no write with a delta commit."""
@@ -342,14 +343,12 @@ class MetadataTable:
         if self._ranges is None:
             return
         try:
-            self._columns = create_column_stats(
-                self._storage, data, self._wanted_columns, self._ranges, times, self._lock
-            )
+            create_column_stats(self._storage, data, self._wanted_columns, self._ranges, times, self._lock)
         except (CorruptFileError, UnsupportedTable) as error:
             _LOG.warning("no %s was created for %s: %s", COLUMN_STATS.name, self._storage.uri, error)
             return
-        self._kept = (FILES_PARTITION, COLUMN_STATS)
         self._timeline = self._timelines.load(self._metadata)
+        self._kept = (FILES_PARTITION, *self._kept_ranges(load_properties(self._storage), self._timeline))
 
     def drop(self, why: str) -> None:
         """Delete the metadata table, if there is one, and log why."""
