@@ -26,7 +26,7 @@ SAMPLED_CALLS := tests/integration/test_kafka_job.py tests/unit/metadata/test_co
 SAMPLED_CASES := tests/integration/test_histories_by_spark.py tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
 	tests/property/test_avro_against_json.py tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_decoding_against_spark.py tests/property/test_evolving_tables.py \
-	tests/property/test_hash_merge_against_a_model.py tests/property/test_histories_against_a_model.py tests/property/test_incremental_cleans.py tests/property/test_many_documents_against_one_by_one.py tests/property/test_pruned_scans.py \
+	tests/property/test_hash_merge_against_a_model.py tests/property/test_histories_against_a_model.py tests/property/test_incremental_cleans.py tests/property/test_lookup_indexes_against_a_model.py tests/property/test_many_documents_against_one_by_one.py tests/property/test_pruned_scans.py \
 	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
 	tests/unit/decode/json/test_columns.py tests/unit/format/avro/test_record_reader.py tests/unit/format/hfile/test_hfile.py \
 	tests/unit/format/log/test_delete_block.py tests/unit/kafka/test_protocol.py \

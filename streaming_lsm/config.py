@@ -233,7 +233,11 @@ DELETE_MARKER = text("hoodie.payload.delete.marker", None, _TABLE, "Value of the
 CDC_ENABLED = boolean("hoodie.table.cdc.enabled", False, _TABLE, "Change data capture: change logs record the changes from one base file to the next, by each write of a COPY_ON_WRITE table and by each compaction of a MERGE_ON_READ one (docs/writing.md).")
 CDC_MODE = choice("hoodie.table.cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER", ("OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"), _TABLE, "Content of change logs besides the operation: the record key, the key and the row before, or the rows before and after.")
 TIMELINE_ZONE = choice("hoodie.table.timeline.timezone", "UTC", ("UTC", "LOCAL"), _TABLE, "Time zone of instants. Hudi's default is LOCAL.")
-INDEX_TYPE = choice("hoodie.index.type", "BUCKET", ("BUCKET",), _TABLE, "Index that maps a record key to its file group.")
+INDEX_TYPE = choice("hoodie.index.type", "BUCKET", ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM"), _TABLE, "Index that maps a record key to its file group. BUCKET: by the hash of the key. The others look the keys of a batch up among those of the table (docs/indexes.md): SIMPLE and BLOOM in the partition of the row, GLOBAL_SIMPLE and GLOBAL_BLOOM in all partitions. Stored in hoodie.properties as `lsm.index.type`, unless it is BUCKET. Hudi's default is SIMPLE in Spark.")
+SIMPLE_MOVES_ROWS = boolean("hoodie.simple.index.update.partition.path", True, _TABLE, "GLOBAL_SIMPLE: a row whose partition changes is deleted in the old partition and inserted in the new one. false: it is updated in the old one.")
+BLOOM_MOVES_ROWS = boolean("hoodie.bloom.index.update.partition.path", True, _TABLE, "GLOBAL_BLOOM: the same as hoodie.simple.index.update.partition.path.")
+MOVES_ROWS = {"GLOBAL_SIMPLE": SIMPLE_MOVES_ROWS, "GLOBAL_BLOOM": BLOOM_MOVES_ROWS}
+"""Whether rows move, by the type of a global index."""
 BUCKET_ENGINE = choice("hoodie.index.bucket.engine", "SIMPLE", ("SIMPLE",), _TABLE, "Bucket index engine. SIMPLE: a fixed number of buckets per partition.")
 NUM_BUCKETS = integer("hoodie.bucket.index.num.buckets", 8, _TABLE, "Buckets per partition; each bucket has one file group. Hudi's default is 256. Stored in hoodie.properties as `lsm.bucket.index.num.buckets`.", minimum=1)
 HASH_FIELDS = fields("hoodie.bucket.index.hash.field", _TABLE, "Record key columns that are hashed to the bucket; not set: all of them. Stored in hoodie.properties as `lsm.bucket.index.hash.field`.")
@@ -282,6 +286,8 @@ KEY_BLOOM = boolean("lsm.parquet.key.bloom.filter.enabled", True, _FILES, "Write
 PAGE_BYTES = integer("hoodie.parquet.page.size", 1048576, _FILES, "Uncompressed bytes of a Parquet page.", minimum=1024)
 LOG_MAX_BYTES = integer("hoodie.logfile.max.size", 1073741824, _FILES, "Size in bytes at which a log file is closed and the next log version of the same instant begins.", minimum=1)
 DATA_BLOCK_FORMAT = choice("hoodie.logfile.data.block.format", "avro", ("avro", "parquet"), _FILES, "Format of the data blocks in inline logs, which only tables before version 10 have.")
+SMALL_FILE_BYTES = integer("hoodie.parquet.small.file.limit", 104857600, _FILES, "Size in bytes of a file slice below which its file group takes new rows; without a bucket index. 0: new rows go to new file groups.")
+ROW_BYTES = integer("hoodie.copyonwrite.record.size.estimate", 1024, _FILES, "Estimate of the bytes of a row in a file, by which new rows are distributed to file groups until there is a commit to measure it; without a bucket index.", minimum=1)
 BASE_MAX_BYTES = integer("hoodie.parquet.max.file.size", 125829120, _FILES, "Size in bytes of a base file above which a warning recommends more buckets; a simple bucket has one base file.", minimum=1)
 BLOOM_ENABLED = boolean("hoodie.parquet.bloom.filter.enabled", False, _FILES, "Write a bloom filter over the record keys into the footer of each base file. Only Hudi's bloom index reads it. Hudi's default is true.")
 BLOOM_TYPE = choice("hoodie.bloom.index.filter.type", "DYNAMIC_V0", ("DYNAMIC_V0", "SIMPLE"), _FILES, "Type of the bloom filters.")

@@ -36,7 +36,7 @@ from streaming_lsm.query.table_stream import TableStream
 from streaming_lsm.query.wanted_keys import Keys
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.uris import open_storage
-from streaming_lsm.table_options import check_options, with_buckets
+from streaming_lsm.table_options import check_options, with_index
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -405,6 +405,6 @@ class ReadableTable:
         return self.options[config.AS_OF] if as_of is None else as_of
 
     def _config_of(self, properties: Mapping[str, str]) -> TableConfig:
-        """Build the table's config; the number of buckets, which Hudi does not store, is taken from the options."""
+        """Build the table's config; the index, which Hudi does not store, is taken from the options."""
         found = TableConfig.from_properties(properties, f"{self.path}/{PROPERTIES_PATH}")
-        return found if found.num_buckets else with_buckets(found, self.options)
+        return found if found.num_buckets else with_index(found, self.options)

@@ -398,11 +398,15 @@ class LsmTable(WritableTable):
                 ignored.update(counts)
             return fit_known(stored, plan.schema)
 
-        if isinstance(data, pa.RecordBatchReader):  # it may have more rows than fit in memory
-            token = WriteToken(0, 0, 0)
-            return [(collect(plan, map(fitted, data), token), token)]
         # A tombstone is interpreted by the event before it, so that one task must have all events.
-        tasks = 1 if has_sources(data.schema) else min(self._engine.width, self.new_index().max_groups_per_partition)
+        # Keys that are looked up are looked up together.
+        most = self.most_groups_per_partition or 1
+        tasks = 1 if has_sources(data.schema) else min(self._engine.width, most)
+        # A reader may have more rows than fit in memory.
+        if tasks == 1 or isinstance(data, pa.RecordBatchReader):
+            batches = data if isinstance(data, pa.RecordBatchReader) else data.to_batches()
+            token = WriteToken(0, 0, 0)
+            return [(collect(plan, map(fitted, batches), token), token)]
         router = self.router(tasks)
         batches = [fitted(batch) for batch in data.to_batches()]
         routed = [(batch, list(positions_by_task(router.route(batch), tasks))) for batch in batches]

@@ -28,6 +28,7 @@ from streaming_lsm.format.table.merge_mode import (
 )
 from streaming_lsm.format.table.properties import (
     AMBIGUOUS_KEYS_KEY,
+    BUCKET_INDEX,
     CURRENT_VERSION,
     DEFAULT_LAYOUT,
     LSM_TREE,
@@ -123,10 +124,11 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         _check_columns(schema, config.DELETE_FIELD, (delete_field,))
     _check_version(options)
     _check_numbers(options)
+    index_type = _index_type(options)
     return TableConfig(
         name=name,
         record_key_fields=keys,
-        num_buckets=options[config.NUM_BUCKETS],
+        num_buckets=options[config.NUM_BUCKETS] if index_type == BUCKET_INDEX else 0,
         database=options[config.DATABASE_NAME],
         partition_fields=partitions,
         ordering_fields=ordering,
@@ -148,7 +150,17 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         partial_mode=_partial_mode(options),
         unavailable=_unavailable(options),
         cdc_mode=_cdc_mode(options),
+        index_type=index_type,
     )
+
+
+def _index_type(options: Options) -> str:
+    """Return the type of the index; options of the bucket index that are set with another one are refused."""
+    chosen = options[config.INDEX_TYPE] or BUCKET_INDEX
+    for option in (config.NUM_BUCKETS, config.HASH_FIELDS, config.BUCKET_ENGINE):
+        if chosen != BUCKET_INDEX and options.is_set(option):
+            raise ConfigError(f"{option.key} is set with {config.INDEX_TYPE.key}={chosen}, which has no buckets")
+    return chosen
 
 
 def _partial_mode(options: Options) -> str | None:
@@ -192,13 +204,18 @@ def _storage_layout(options: Options) -> str:
     return chosen
 
 
-def with_buckets(table: TableConfig, options: Options) -> TableConfig:
-    """Complete the config of a table that stores no bucket index with that of the options, if they set one.
+def with_index(table: TableConfig, options: Options) -> TableConfig:
+    """Complete the config of a table that stores no bucket index with the index of the options, if they set one.
+
+    Types of index that look keys up may take turns, but a table that was created with one gets no buckets.
 
     Raises:
         ConfigError: a hash field is not a record key field, or there are too many buckets.
     """
-    if not options.is_set(config.NUM_BUCKETS):
+    asked = options[config.INDEX_TYPE] or BUCKET_INDEX
+    if options.is_set(config.INDEX_TYPE) and asked != BUCKET_INDEX:
+        return replace(table, index_type=asked)
+    if not (options.is_set(config.NUM_BUCKETS) and table.has_buckets):
         return table
     _check_numbers(options)
     fields = _hash_fields(options, table.record_key_fields)
@@ -399,6 +416,7 @@ def _fixed(table: TableConfig) -> dict[Option[object], object]:
         config.KEY_GENERATOR: table.key_generator,
         config.HIVE_STYLE: table.hive_style,
         config.URL_ENCODE: table.url_encode,
+        config.INDEX_TYPE: table.index_type,
         config.NUM_BUCKETS: table.num_buckets,
         config.HASH_FIELDS: table.hash_fields,
         config.DELETE_FIELD: table.delete_field,

@@ -19,11 +19,14 @@ from streaming_lsm.errors import CommitConflict, ConfigError, LsmError, SchemaEr
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
-from streaming_lsm.index.base import Index
-from streaming_lsm.index.bucket import index_of
 from streaming_lsm.index.bucket_check import check_buckets
+from streaming_lsm.index.group_numbering import numbering_of
+from streaming_lsm.index.insert_groups import FileSizes
 from streaming_lsm.index.live_file_groups import LiveFileGroups
+from streaming_lsm.index.lookup_index import LookupPlan
+from streaming_lsm.index.lookup_planning import measured_row_bytes, merged_bases, merges_new_rows, plan_lookup
 from streaming_lsm.index.stored_ranges import stored_ranges
+from streaming_lsm.index.table_index import index_of
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.maintained_table import MaintainedTable
 from streaming_lsm.metadata.table import MetadataTable
@@ -49,6 +52,7 @@ from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
 from streaming_lsm.write.partition_writer import WriteResult
 from streaming_lsm.write.plan import (
     ALTER_SCHEMA,
+    BASE_FILES,
     BULK_INSERT,
     DELETE,
     DELETE_PARTITION,
@@ -94,7 +98,7 @@ class WritableTable(MaintainedTable):
         """Open a table; see `ReadableTable`."""
         super().__init__(path, options, properties=properties)
         check_services(self.options)
-        self._groups = LiveFileGroups(self.config.num_buckets)
+        self._groups = LiveFileGroups(numbering_of(self.config))
         self._committed: Timeline | None = None
         self._warnings = UnknownFieldWarnings()
         self._is_uncommitted = False
@@ -102,7 +106,7 @@ class WritableTable(MaintainedTable):
 
     def _forget(self) -> None:
         super()._forget()
-        self._groups = LiveFileGroups(self.config.num_buckets)
+        self._groups = LiveFileGroups(numbering_of(self.config))
 
     @cached_property
     def key_generator(self) -> KeyGenerator:
@@ -168,7 +172,7 @@ class WritableTable(MaintainedTable):
         if not self.options.is_set(config.TABLE_VERSION) or self.options[config.TABLE_VERSION] <= self.config.version:
             return
         timeline = self.timeline
-        self._check_takes_rows(timeline, LiveFileGroups(self.config.num_buckets))
+        self._check_takes_rows(timeline, LiveFileGroups(numbering_of(self.config)))
         self.check_batch(batch, timeline, operation)
         self.config = self.change_version(self.options[config.TABLE_VERSION]).config
         self.__dict__.pop("services", None)
@@ -221,6 +225,11 @@ class WritableTable(MaintainedTable):
         # What replaces file groups has none of its own: all rows go to new ones.
         is_replacing = operation in REPLACING
         merges = self.config.is_copy_on_write and not is_replacing
+        lookup = self._lookup_plan(tx.timeline, operation)
+        if merges:
+            bases = self._groups.bases
+        else:
+            bases = merged_bases(self._groups, lookup) if lookup is not None and merges_new_rows(self.config) else {}
         versions = self._queries.versions_at(tx.timeline)
         return WritePlan(
             storage=self.storage,
@@ -231,9 +240,9 @@ class WritableTable(MaintainedTable):
             operation=operation,
             combine=reduces_keys(operation, self.config, wanted=self.options[_COMBINE[operation]]),
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
-            files=FileOptions.of(self.options),
+            files=FileOptions.of(self.options, self.config),
             file_ids={} if is_replacing else self._groups.file_ids,
-            bases=self._groups.bases if merges else {},
+            bases=bases,
             kept_deletes=self._groups.kept_deletes if merges else {},
             retention_seconds=self._retention_seconds if self.config.is_copy_on_write else 0,
             fills_missing=self.options[config.NULL_FOR_MISSING],
@@ -244,24 +253,64 @@ class WritableTable(MaintainedTable):
             fixed_ids=self._is_non_blocking and not is_replacing,
             replaced=tx.timeline.replaced_groups,
             detect_early=self.options[config.EARLY_CONFLICTS] and not self._is_non_blocking,
+            lookup=lookup,
             file_names=None if versions is None else versions.file_names,
             columns_version=None if versions is None else versions.latest.version,
         )
 
+    def _lookup_plan(self, timeline: Timeline, operation: str) -> LookupPlan | None:
+        """Plan where the keys of a batch are looked up, and where new ones go; None in a table with buckets."""
+        if self.config.has_buckets:
+            return None
+        writes = timeline.completed_writes
+        newest = timeline.read_commit(max(writes, key=lambda write: write.completed or "")).stats if writes else ()
+        sizes = FileSizes(
+            small_bytes=self.options[config.SMALL_FILE_BYTES],
+            file_bytes=self.options[config.BASE_MAX_BYTES],
+            row_bytes=measured_row_bytes(newest) or self.options[config.ROW_BYTES],
+        )
+        reader = self._queries.key_reader(timeline) if operation in (UPSERT, DELETE) else None
+        return plan_lookup(
+            self._groups,
+            sizes,
+            reader,
+            self._engine.width,
+            table=self.config,
+            fills=operation not in BASE_FILES,
+            moves=self._moves_rows,
+        )
+
+    @property
+    def _moves_rows(self) -> bool:
+        """Whether with a global index the row of a key moves to the partition of the event that wins.
+
+        Raises:
+            ConfigError: it would have to be merged with rows of another partition.
+        """
+        option = config.MOVES_ROWS.get(self.config.index_type)
+        moves = option is not None and self.options[option]
+        if option is not None and moves and not self.rule.takes_winner:
+            raise ConfigError(
+                f"{option.key}=true with partial updates or a record merger: a row would be merged across partitions; "
+                f"set {option.key}=false to update it in the partition that it is in"
+            )
+        return moves
+
     @property
     def _retention_seconds(self) -> int:
-        """Return how long deletes are kept: without ordering values, or without native logs, not at all."""
-        keeps = self.rule.event_time and self.config.has_native_logs
+        """Return how long deletes are kept: without ordering values, native logs or buckets, not at all."""
+        keeps = self.rule.event_time and self.config.has_native_logs and self.config.has_buckets
         return self.options[config.TOMBSTONE_RETENTION] if keeps else 0
 
-    def new_index(self) -> Index:
-        """Create an index for one batch."""
-        return index_of(self.config)
+    @property
+    def most_groups_per_partition(self) -> int | None:
+        """Most file groups that a partition can have; None for any number."""
+        return self.config.num_buckets if self.config.has_buckets else None
 
     def router(self, tasks: int) -> Router:
         """Build the router that spreads rows over `tasks` so that each file group is written by one task."""
         # Ambiguous keys are checked once, when the rows are collected.
-        return Router(replace(self.key_generator, ambiguous=ALLOW), self.new_index(), tasks)
+        return Router(replace(self.key_generator, ambiguous=ALLOW), index_of(self.config), tasks)
 
     def check_batch(self, batch: pa.Schema, timeline: Timeline, operation: str, *, relaxes: bool = True) -> pa.Schema:
         """Check the columns of a batch before anything is written, and return those of the table after it.
@@ -405,6 +454,11 @@ class WritableTable(MaintainedTable):
     def _check_takes_rows(self, timeline: Timeline, groups: LiveFileGroups) -> None:
         """Check that the table accepts writes, see `plan`; `groups` is refreshed with the table's file groups."""
         self.config.check_writable(self.path)
+        if self._is_non_blocking and not self.config.has_buckets:
+            raise ConfigError(
+                f"{config.CONCURRENCY_MODE.key}={config.NON_BLOCKING} needs a bucket index, and {self.path} has the "
+                f"index {self.config.index_type}: two writers would each insert a new key; use {config.OPTIMISTIC}"
+            )
         if self._is_non_blocking and self.config.is_copy_on_write:
             raise ConfigError(
                 f"{config.CONCURRENCY_MODE.key}={config.NON_BLOCKING} needs a MERGE_ON_READ table, and {self.path} is "
@@ -430,7 +484,8 @@ class WritableTable(MaintainedTable):
 
     @property
     def _only_options_say_buckets(self) -> bool:
-        return NUM_BUCKETS_KEY not in self.config.properties and not self._buckets_stored
+        stored = NUM_BUCKETS_KEY in self.config.properties or self._buckets_stored
+        return self.config.has_buckets and not stored
 
     def _store_buckets(self, tx: Transaction) -> None:
         """Store the bucket index in the table, for all later writers (docs/format/10-rules.md, "Rule 33")."""

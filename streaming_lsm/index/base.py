@@ -132,11 +132,23 @@ class Index(Protocol):
         ...
 
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:
-        """Find the file group of each row, and add those that are new to `groups`.
+        """Take note of rows as they come, some thousand at a time.
 
         Args:
             keys: record keys (rows,), without nulls.
             partitions: partition paths (rows,), without nulls.
+
+        Returns:
+            int64 (rows,), what `settle` needs to know of each row.
+        """
+        ...
+
+    def settle(self, keys: pa.StringArray, located: Int64s) -> Int64s:
+        """Find the file group of each row of a run, and add those that are new to `groups`.
+
+        Args:
+            keys: record keys (rows,), without nulls.
+            located: int64 (rows,), what `locate` returned for them.
 
         Returns:
             int64 (rows,), numbers in `groups`.

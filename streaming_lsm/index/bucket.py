@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s
-from streaming_lsm.format.table.config import TableConfig
-from streaming_lsm.index.base import BucketIds, GroupNumbers, Index
+from streaming_lsm.index.base import BucketIds, GroupNumbers
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.dictionaries import codes_of, texts_of
 
@@ -31,7 +30,7 @@ class BucketIndex:
         self.groups = GroupNumbers()
 
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:
-        """Find the file group of each row; see `Index.locate`.
+        """Find the file group of each row, which `settle` leaves as it is; see `Index.locate`.
 
         Raises:
             ConfigError, RecordError: see `bucket_ids`.
@@ -39,7 +38,6 @@ class BucketIndex:
         bucket = bucket_ids(keys, self._record_key_fields, self._hash_fields, self.max_groups_per_partition)
         return self.groups.add(BucketIds(tuple(texts_of(partitions)), codes_of(partitions), bucket))
 
-
-def index_of(table: TableConfig) -> Index:
-    """Create the index that the table's properties ask for; no file group is numbered yet."""
-    return BucketIndex(table.record_key_fields, table.hash_fields, table.num_buckets)
+    def settle(self, keys: pa.StringArray, located: Int64s) -> Int64s:  # noqa: ARG002
+        """Return `located`; see `Index.settle`."""
+        return located

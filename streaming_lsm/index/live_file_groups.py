@@ -1,6 +1,6 @@
-"""List the live file groups of a table by bucket, which is the number that begins a file id.
+"""List the live file groups of a table, each by its partition path and its number in the partition.
 
-See docs/format/07-index-and-metadata.md, "Simple bucket index".
+The numbers are those of `GroupNumbering`: buckets, or for a table without buckets the order in which the groups came.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from streaming_lsm.errors import ConfigError, UnsupportedTable
-from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileSystemView
+from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import checked_slices
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.actions.file_state import FileState
 from streaming_lsm.format.table.file_names import (
     BaseFileName,
     BucketId,
+    InlineLogName,
     LogFileName,
     LogKind,
-    bucket_of,
     parse_file_name,
 )
+from streaming_lsm.index.group_numbering import GroupNumbering
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -36,16 +37,29 @@ class LiveFileGroup:
         file_id: its id.
         base: its newest base file.
         logs: completion times and paths of the log files on top of it.
+        log_bytes: their bytes; more, if a base file has absorbed some since they were listed.
     """
 
     file_id: str
     base: BaseFile | None = None
     logs: tuple[tuple[str, str], ...] = ()
+    log_bytes: int = 0
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Paths of its files, relative to the table."""
         return (*((self.base.path,) if self.base else ()), *(path for _, path in self.logs))
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files, or somewhat more."""
+        return self.log_bytes + (0 if self.base is None else self.base.size)
+
+    def as_slice(self, partition: str) -> FileSlice:
+        """Return its files as a slice; the sizes of logs are not known."""
+        names = ((path, parse_file_name(path.rpartition("/")[2])) for _, path in self.logs)
+        logs = (LogFile(path, name, 0) for path, name in names if isinstance(name, LogFileName | InlineLogName))
+        return FileSlice(partition, self.file_id, self.base, tuple(logs))
 
     @property
     def log_names(self) -> tuple[str, ...]:
@@ -71,14 +85,15 @@ class LiveFileGroup:
     def with_file(self, stat: WriteStat, completed: str) -> LiveFileGroup:
         """Add a file of a write that was completed at `completed`."""
         name = parse_file_name(stat.file_name)
-        base, logs = self.base, self.logs
+        base, logs, log_bytes = self.base, self.logs, self.log_bytes
         if not isinstance(name, BaseFileName):
-            logs = (*logs, (completed, stat.path))
+            logs, log_bytes = (*logs, (completed, stat.path)), log_bytes + stat.total_bytes
         elif base is None or base.name.instant < name.instant:
             # A base file absorbs what was completed before its instant (docs/format/10-rules.md, "Rule 8").
             base = BaseFile(stat.path, name, stat.total_bytes)
             logs = tuple(log for log in logs if log[0] >= name.instant)
-        return LiveFileGroup(self.file_id, base, logs)
+            log_bytes = log_bytes if logs else 0
+        return LiveFileGroup(self.file_id, base, logs, log_bytes)
 
     def changed_paths(self, before: LiveFileGroup) -> tuple[Collection[str], Collection[str]]:
         """Return the paths that only `before` has, and those that only this group has.
@@ -93,11 +108,15 @@ class LiveFileGroup:
 
 
 class LiveFileGroups:
-    """Holds the live file groups by partition path and bucket. They are listed once, then updated from the commits."""
+    """Holds the live file groups by partition path and number. They are listed once, then updated from the commits.
 
-    def __init__(self, num_buckets: int) -> None:
-        """Start without file groups, for a table of `num_buckets` per partition."""
-        self._num_buckets = num_buckets
+    Attributes:
+        numbering: numbers the groups.
+    """
+
+    def __init__(self, numbering: GroupNumbering) -> None:
+        """Start without file groups."""
+        self.numbering = numbering
         self._seen: frozenset[Instant] | None = None
         self._pending: frozenset[str] = frozenset()
         self._clear()
@@ -119,17 +138,17 @@ class LiveFileGroups:
 
     @property
     def file_ids(self) -> Mapping[BucketId, str]:
-        """File id of each bucket that has a file group."""
+        """File id of each group."""
         return self._file_ids.copy()
 
     @property
     def bases(self) -> Mapping[BucketId, BaseFile]:
-        """Newest base file of each bucket that has one."""
+        """Newest base file of each group that has one."""
         return self._bases.copy()
 
     @property
     def kept_deletes(self) -> Mapping[BucketId, tuple[str, ...]]:
-        """Paths of the logs of kept deletes by bucket (docs/format/06-services.md, "Kept deletes")."""
+        """Paths of the logs of kept deletes by group (docs/format/06-services.md, "Kept deletes")."""
         return self._kept_deletes.copy()
 
     @property
@@ -197,15 +216,23 @@ class LiveFileGroups:
         return state
 
     def _group(self, partition: str, file_id: str) -> LiveFileGroup | None:
-        found = self._groups.get((partition, bucket_of(file_id)))
+        number = self.numbering.find(partition, file_id)
+        found = None if number is None else self._groups.get((partition, number))
         return found if found is not None and found.file_id == file_id else None
+
+    def in_partitions(self) -> dict[str, dict[int, LiveFileGroup]]:
+        """Return the groups of each partition by their numbers."""
+        found: dict[str, dict[int, LiveFileGroup]] = {}
+        for (partition, number), group in self._groups.items():
+            found.setdefault(partition, {})[number] = group
+        return found
 
     def refresh(self, view: FileSystemView) -> None:
         """Apply the commits completed since the last call.
 
         Raises:
             CorruptFileError: folders were listed, and a committed file is missing.
-            ConfigError: a bucket number that the table's bucket count does not allow.
+            ConfigError: see `GroupNumbering.number`.
             UnsupportedTable: two file groups with one bucket number.
         """
         timeline = view.timeline
@@ -230,7 +257,7 @@ class LiveFileGroups:
 
     def _add_slice(self, found: FileSlice, timeline: Timeline) -> None:
         logs = tuple((timeline.completion_time(log.name.instant) or "", log.path) for log in found.logs)
-        group = LiveFileGroup(found.file_id, found.base, logs)
+        group = LiveFileGroup(found.file_id, found.base, logs, sum(log.size for log in found.logs))
         self._put(found.partition_path, group)
         self._state = self._state.changed((), group.paths)
 
@@ -238,7 +265,7 @@ class LiveFileGroups:
         known = self._put(stat.partition_path, LiveFileGroup(stat.file_id))
         group = known.with_file(stat, write.completed or "")
         self._state = self._state.changed(*group.changed_paths(known))
-        self._store((stat.partition_path, bucket_of(stat.file_id)), group)
+        self._store((stat.partition_path, self.numbering.number(stat.partition_path, stat.file_id)), group)
 
     def _store(self, bucket: BucketId, group: LiveFileGroup) -> None:
         known = self._groups.get(bucket)
@@ -265,14 +292,8 @@ class LiveFileGroups:
             self._with_rows_in_logs.discard(bucket)
 
     def _put(self, partition: str, group: LiveFileGroup) -> LiveFileGroup:
-        """Return the known group of the bucket; if there is none, add this one."""
-        bucket = bucket_of(group.file_id)
-        if bucket >= self._num_buckets:
-            raise ConfigError(
-                f"file group {group.file_id} in partition {partition!r} has bucket {bucket}, but the number of "
-                f"buckets is {self._num_buckets}: give the one that the table was written with "
-                "(hoodie.bucket.index.num.buckets; a table made here keeps it as lsm.bucket.index.num.buckets)"
-            )
+        """Return the known group of the number; if there is none, add this one."""
+        bucket = self.numbering.number(partition, group.file_id)
         known = self._groups.get((partition, bucket))
         if known is None:
             self._store((partition, bucket), group)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from streaming_lsm.errors import CorruptFileError, EarlyConflict, Fenced
+from streaming_lsm.errors import CorruptFileError, EarlyConflict, Fenced, UnsupportedTable
 from streaming_lsm.format.table.file_names import BaseFileName, bucket_of, parse_file_name
 from streaming_lsm.lock.heartbeat import check_still_inflight, heartbeat_path
 from streaming_lsm.lock.lock import Held
@@ -66,23 +66,29 @@ def check_no_earlier_write(storage: Storage, instant: str, partition: str, file_
     Raises:
         EarlyConflict: there is one.
     """
-    bucket = _bucket(file_name)
+    group = _group(file_name)
     for other in storage.folders(TEMP_FOLDER):
         if not other.isdigit() or other >= instant:
             continue
         names = (
             name.partition(_MARKER)[0] for name in storage.names(f"{marker_folder(other)}/{partition}".rstrip("/"))
         )
-        if any(_bucket(name) == bucket for name in names) and _is_pending(storage, other):
+        if any(_group(name) == group for name in names) and _is_pending(storage, other):
             raise EarlyConflict(
-                f"the write {other} in {storage.uri} began earlier and is changing bucket {bucket} of partition "
+                f"the write {other} in {storage.uri} began earlier and is changing {group} of partition "
                 f"{partition!r}, which the write {instant} changes: write the batch again"
             )
 
 
-def _bucket(file_name: str) -> int | None:
+def _group(file_name: str) -> str | None:
+    """Name the bucket of a file, or its file group where the id has no bucket."""
     name = parse_file_name(file_name, rfc103_names=True)
-    return None if name is None else bucket_of(name.file_id)
+    if name is None:
+        return None
+    try:
+        return f"bucket {bucket_of(name.file_id)}"
+    except UnsupportedTable:
+        return f"file group {name.file_id}"
 
 
 def _is_pending(storage: Storage, instant: str) -> bool:

@@ -123,8 +123,9 @@ class ServiceContext:
         """
         source = f"{self.storage.uri}/{PROPERTIES_PATH}"
         found = TableConfig.from_properties(load_properties(self.storage), source)
-        if not found.num_buckets:  # the options say how many
-            found = replace(found, num_buckets=self.config.num_buckets, hash_fields=self.config.hash_fields)
+        if not found.num_buckets:  # the options say the index
+            own = self.config
+            found = replace(found, num_buckets=own.num_buckets, hash_fields=own.hash_fields, index_type=own.index_type)
         if found != self.config:
             raise ConfigError(f"{source} was changed since the table was opened; open it again")
 

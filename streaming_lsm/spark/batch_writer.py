@@ -169,11 +169,14 @@ def _write(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, table: Ls
 
 def _tasks(spark: SparkSession, table: LsmTable, history: BatchSizeHistory) -> tuple[int, int]:
     """Return the number of tasks that write a batch, and the number that suits its size, buckets not considered."""
+    if table.config.has_global_index:
+        return 1, 1  # the events of a key may be of several partitions, and one of them wins
     asked = table.options[config.SHUFFLE_PARTITIONS]
     if asked:
         return asked, asked
     worth = history.tasks(spark.sparkContext.defaultParallelism)
-    return (worth if table.config.partition_fields else min(worth, table.new_index().max_groups_per_partition)), worth
+    most = table.most_groups_per_partition
+    return (worth if table.config.partition_fields or most is None else min(worth, most)), worth
 
 
 def _size(batch: BatchRows, table: LsmTable, known: BatchSizeHistory) -> tuple[int, int]:
@@ -185,9 +188,10 @@ def _size(batch: BatchRows, table: LsmTable, known: BatchSizeHistory) -> tuple[i
     if known.readers:
         return known.readers, known.file_groups
     adapts = batch.frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
-    if table.config.partition_fields or adapts:
+    most = table.most_groups_per_partition
+    if table.config.partition_fields or adapts or most is None:
         return 0, 0
-    return batch.frame.rdd.getNumPartitions(), table.new_index().max_groups_per_partition
+    return batch.frame.rdd.getNumPartitions(), most
 
 
 def _run(tasks: DataFrame, transfer: Transfer) -> list[TaskReport]:

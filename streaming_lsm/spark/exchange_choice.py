@@ -35,6 +35,8 @@ _KNOWN_ORDERS = {
 
 def reason_to_exchange(plan: WritePlan) -> str | None:
     """Say why rows of this plan have to be exchanged; None if tasks may write what they read."""
+    if not plan.config.has_buckets:
+        return "the table has no buckets, so that several tasks may have a new key"
     if plan.config.is_copy_on_write or plan.operation in BASE_FILES:
         return "a base file has one writer"
     if not plan.config.has_native_logs:

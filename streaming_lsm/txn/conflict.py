@@ -1,8 +1,10 @@
 """Detect conflicts between writes at the commit (docs/format/06-services.md, "Concurrency").
 
-A write *conflicts* with another one that was completed after it began if both changed one file group: for a bucket
-index, one bucket of a partition. Compactions do not conflict with writes of merge-on-read tables: by their completion
-times the logs of a write belong to the slice that the compaction made.
+A write *conflicts* with another one that was completed after it began if both changed one *unit*: a bucket of a
+partition where the table has a bucket index. Without one, two writes may each have found a key to be new, and insert it
+into file groups of their own: the unit is a partition, or with a global index the table. Compactions do not conflict
+with writes of merge-on-read tables: by their completion times the logs of a write belong to the slice that the
+compaction made.
 """
 
 from __future__ import annotations
@@ -10,33 +12,81 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from streaming_lsm.errors import ClusteringConflict, WriteConflict
 from streaming_lsm.format.actions.clustering_plan import clustered_groups
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
-from streaming_lsm.format.table.file_names import BucketId, bucket_of
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
+
+FileGroup = tuple[str, str]
+"""Partition path and file id."""
+
+
+class Unit(NamedTuple):
+    """What two writes may not both change.
+
+    Attributes:
+        partition: partition path; empty for the whole table.
+        bucket: the bucket; None for all file groups of the partition.
+        is_table: whether the unit is the whole table.
+    """
+
+    partition: str
+    bucket: int | None = None
+    is_table: bool = False
+
+    def __str__(self) -> str:
+        if self.is_table:
+            return "file groups, in which its global index looks up every key"
+        return (
+            f"partition {self.partition!r}"
+            if self.bucket is None
+            else (f"bucket {self.bucket} of partition {self.partition!r}")
+        )
+
+
+def unit_of(table: TableConfig, group: FileGroup) -> Unit:
+    """Return the unit that a file group belongs to.
+
+    Raises:
+        UnsupportedTable: the table has a bucket index, and the file id no bucket.
+    """
+    if table.has_global_index:
+        return Unit("", is_table=True)
+    partition, file_id = group
+    return Unit(partition, bucket_of(file_id) if table.has_buckets else None)
 
 
 @dataclass(frozen=True)
 class Changed:
-    """The file groups that a write changed, by partition path and bucket.
+    """The file groups that a write changed.
 
     Attributes:
-        file_ids: their ids.
+        groups: them by the unit to which they belong.
         bases: those of which it wrote a base file.
     """
 
-    file_ids: dict[BucketId, str]
-    bases: frozenset[BucketId]
+    groups: Mapping[Unit, frozenset[FileGroup]]
+    bases: frozenset[FileGroup]
 
     @classmethod
-    def of(cls, stats: Iterable[WriteStat]) -> Changed:
+    def of(cls, stats: Iterable[WriteStat], table: TableConfig) -> Changed:
         """Return what the files of a write changed."""
-        found = [((stat.partition_path, bucket_of(stat.file_id)), stat) for stat in stats]
-        bases = frozenset(bucket for bucket, stat in found if stat.log_version is None)
-        return cls({bucket: stat.file_id for bucket, stat in found}, bases)
+        found = {((stat.partition_path, stat.file_id), stat.log_version is None) for stat in stats}
+        groups: dict[Unit, frozenset[FileGroup]] = {}
+        for group, _ in found:
+            unit = unit_of(table, group)
+            groups[unit] = groups.get(unit, frozenset()) | {group}
+        return cls(groups, frozenset(group for group, is_base in found if is_base))
+
+    @property
+    def file_groups(self) -> frozenset[FileGroup]:
+        """All of them."""
+        return frozenset[FileGroup]().union(*self.groups.values())
 
 
 @dataclass(frozen=True)
@@ -65,6 +115,7 @@ def check_conflicts(
     now: Timeline,
     *,
     requested: str,
+    table: TableConfig,
     non_blocking: bool,
     replacing: Replacing | None = None,
 ) -> None:
@@ -78,6 +129,7 @@ def check_conflicts(
         before: the timeline when it began.
         now: the timeline just before it is completed.
         requested: its requested time.
+        table: tells the units.
         non_blocking: whether several writes may append to one file group.
         replacing: the file groups that the write replaces.
 
@@ -92,7 +144,7 @@ def check_conflicts(
     others += _archived((*before.pending, *late), now)
     if not others and not pending:
         return
-    own = Changed.of(stats)
+    own = Changed.of(stats, table)
     replacing = replacing or Replacing()
     for clustering in pending:
         _refuse_clustered(own, replacing, now, clustering)
@@ -104,12 +156,12 @@ def check_conflicts(
                 f"{other.path} in {now.storage.uri} has changed partition {overwritten!r}, of which this write "
                 "replaces file groups, since this write began: write the batch again"
             )
-        replaced = _first(_replaced(own, commit))
+        replaced = min(_replaced(own, commit), default=None)
         if replaced is not None:
-            raise ClusteringConflict(_text(now, other, replaced, "replaced"))
+            raise ClusteringConflict(_text(now, other, unit_of(table, replaced), "replaced"))
         # Beside a compaction a base file that began earlier would be the older one.
         logs_only = non_blocking or _is_compaction(commit)
-        changed = _first(_both_changed(own, _changed_live(now, commit), logs_only=logs_only))
+        changed = next(_both_changed(own, _changed_live(now, commit, table), logs_only=logs_only), None)
         if changed is not None:
             raise WriteConflict(_text(now, other, changed, "changed"))
 
@@ -125,9 +177,8 @@ def _refuse_clustered(own: Changed, replacing: Replacing, now: Timeline, pending
     path = pending.at(State.REQUESTED).path
     with suppress(FileNotFoundError):  # completed or cancelled since
         clustered = clustered_groups(now.storage.read(path), path)
-        changed = {(bucket[0], file_id) for bucket, file_id in own.file_ids.items()}
-        changed |= {(partition, file_id) for partition, ids in replacing.file_ids.items() for file_id in ids}
-        both = changed & clustered
+        changed = {(partition, file_id) for partition, ids in replacing.file_ids.items() for file_id in ids}
+        both = (changed | own.file_groups) & clustered
         if both:
             partition, file_id = min(both)
             raise ClusteringConflict(
@@ -136,40 +187,36 @@ def _refuse_clustered(own: Changed, replacing: Replacing, now: Timeline, pending
             )
 
 
-def _replaced(own: Changed, commit: CommitMetadata) -> Iterator[BucketId]:
-    for partition, file_ids in (commit.replaced or {}).items():
-        yield from (bucket for bucket, own_id in own.file_ids.items() if bucket[0] == partition and own_id in file_ids)
+def _replaced(own: Changed, commit: CommitMetadata) -> Iterator[FileGroup]:
+    replaced = commit.replaced or {}
+    return (group for group in own.file_groups if group[1] in replaced.get(group[0], ()))
 
 
-def _changed_live(now: Timeline, commit: CommitMetadata) -> Changed:
+def _changed_live(now: Timeline, commit: CommitMetadata, table: TableConfig) -> Changed:
     """Return what a commit changed that was not replaced since: a compaction of a replaced group is in no way."""
     replaced = now.replaced_groups
-    return Changed.of(stat for stat in commit.stats if stat.file_id not in replaced.get(stat.partition_path, ()))
+    live = (stat for stat in commit.stats if stat.file_id not in replaced.get(stat.partition_path, ()))
+    return Changed.of(live, table)
 
 
-def _both_changed(own: Changed, other: Changed, *, logs_only: bool) -> Iterator[BucketId]:
-    """Yield the buckets that both changed; with `logs_only` those in which the own logs may not follow the other's."""
-    for bucket, file_id in own.file_ids.items():
-        other_id = other.file_ids.get(bucket)
-        if other_id is None:
-            continue
+def _both_changed(own: Changed, other: Changed, *, logs_only: bool) -> Iterator[Unit]:
+    """Yield the units that both changed; with `logs_only` those in which the own logs may not follow the other's."""
+    for unit in sorted(own.groups.keys() & other.groups.keys(), key=str):
+        both = own.groups[unit] & other.groups[unit]
+        # A bucket has one file group.
+        differ = unit.bucket is not None and own.groups[unit] != other.groups[unit]
         # An own base file would be superseded, with its rows, by one that was requested later: of the other write, or
         # of a compaction of its logs.
-        if not logs_only or other_id != file_id or bucket in own.bases:
-            yield bucket
+        if not logs_only or differ or both & own.bases:
+            yield unit
 
 
 def _is_compaction(commit: CommitMetadata) -> bool:
     return commit.compacted or commit.operation_type in ("COMPACT", "LOG_COMPACT")
 
 
-def _first(found: Iterator[BucketId]) -> BucketId | None:
-    return min(found, default=None)
-
-
-def _text(now: Timeline, other: Instant, bucket: BucketId, did: str) -> str:
-    partition, number = bucket
+def _text(now: Timeline, other: Instant, unit: Unit, did: str) -> str:
     return (
-        f"{other.path} in {now.storage.uri} has {did} bucket {number} of partition {partition!r}, which this write "
-        "changes, since this write began: write the batch again"
+        f"{other.path} in {now.storage.uri} has {did} {unit}, which this write changes, since this write began: write "
+        "the batch again"
     )

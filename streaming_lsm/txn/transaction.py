@@ -425,6 +425,7 @@ class Transaction:
                 before,
                 self.timeline,
                 requested=requested,
+                table=self._config,
                 non_blocking=self._non_blocking,
                 replacing=Replacing(outcome.replaced or {}, outcome.replaces_all),
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -16,6 +16,7 @@ from streaming_lsm.format.table.file_names import BucketId, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.storage.failures import no_room
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.write.buffer.dedup import FileGroupChanges
 from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.files.file_group_writer import FileGroupWriter
 from streaming_lsm.write.files.merge_handle import MergeHandle
@@ -121,7 +122,7 @@ def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToke
 def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken) -> WriteResult:
     """Write collected rows: the second half of `write_partition`."""
     buffer = collected.buffer
-    writer = _writer(plan, token, buffer)
+    writer = _Writers.of(plan, token, buffer)
     begun = perf_counter()
     try:
         stats = tuple(stat for group, blocks in buffer.drain() for stat in writer.write(group, blocks))
@@ -170,11 +171,34 @@ def _committed(plan: WritePlan) -> frozenset[str]:
     return frozenset(path for write in done for path in paths_of(timeline.read_commit(write).stats))
 
 
-def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> FileGroupWriter | MergeHandle:
-    row_group = min(plan.files.row_group_bytes, buffer.budget.row_group)
-    plan = replace(plan, files=replace(plan.files, row_group_bytes=row_group))
-    kind = MergeHandle if plan.config.is_copy_on_write else FileGroupWriter
-    return kind(plan, token, buffer.meter)
+@dataclass(frozen=True)
+class _Writers:
+    """Writes each file group by the writer for it: rows are merged with its base file, or appended.
+
+    Attributes:
+        plan: the batch being written.
+        appends, merges: the writers of one task.
+    """
+
+    plan: WritePlan
+    appends: FileGroupWriter
+    merges: MergeHandle
+
+    @staticmethod
+    def of(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> _Writers:
+        row_group = min(plan.files.row_group_bytes, buffer.budget.row_group)
+        plan = replace(plan, files=replace(plan.files, row_group_bytes=row_group))
+        return _Writers(plan, FileGroupWriter(plan, token, buffer.meter), MergeHandle(plan, token, buffer.meter))
+
+    def write(self, group: BucketId, blocks: Iterable[FileGroupChanges]) -> Iterator[WriteStat]:
+        """Write the changes of one file group; see `FileGroupWriter.write` and `MergeHandle.write`."""
+        merges = self.plan.config.is_copy_on_write or group in self.plan.bases
+        return (self.merges if merges else self.appends).write(group, blocks)
+
+    def discard(self) -> None:
+        """Delete all files written so far, as the task has failed."""
+        self.appends.discard()
+        self.merges.discard()
 
 
 def _numbers(collected: CollectedRows, write_seconds: float) -> TaskNumbers:

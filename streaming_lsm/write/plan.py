@@ -15,7 +15,8 @@ from streaming_lsm.format.bloom import bits_per_row
 from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BucketId, bucket_file_id, fixed_file_id
-from streaming_lsm.format.table.properties import CURRENT_VERSION
+from streaming_lsm.format.table.properties import BLOOM_INDEXES, CURRENT_VERSION
+from streaming_lsm.index.lookup_index import LookupPlan
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import delete_log_schema
@@ -85,6 +86,7 @@ class FileOptions:
         key_bloom: whether row groups have Parquet's bloom filter of the record keys.
         row_group_bytes: bytes in memory at which a row group ends, however few rows it has.
         log_bytes: bytes at which a log file ends and the next version begins.
+        group_bytes: bytes at which a new file group of a table without buckets ends and the next one begins.
         data_block_format: what a data block of an inline log holds, ``avro`` or ``parquet``.
     """
 
@@ -95,18 +97,21 @@ class FileOptions:
     key_bloom: bool = True
     row_group_bytes: int = 128 << 20
     log_bytes: int = 1 << 30
+    group_bytes: int = 120 << 20
     data_block_format: str = "avro"
 
     @staticmethod
-    def of(options: Options) -> FileOptions:
-        """Read the settings from the options."""
+    def of(options: Options, table: TableConfig | None = None) -> FileOptions:
+        """Read the settings from the options; with a bloom index base files have bloom filters in any case."""
+        blooms = options[config.BLOOM_ENABLED] or (table is not None and table.index_type in BLOOM_INDEXES)
         return FileOptions(
             codec=options[config.COMPRESSION] or "zstd",
             row_group_rows=options[config.ROW_GROUP_ROWS],
             page_bytes=options[config.PAGE_BYTES],
-            bloom=BloomOptions.of(options) if options[config.BLOOM_ENABLED] else None,
+            bloom=BloomOptions.of(options) if blooms else None,
             key_bloom=options[config.KEY_BLOOM],
             log_bytes=options[config.LOG_MAX_BYTES],
+            group_bytes=options[config.BASE_MAX_BYTES],
             data_block_format=options[config.DATA_BLOCK_FORMAT] or "avro",
         )
 
@@ -169,7 +174,7 @@ class WritePlan:
         arrival_fields: columns that order the events of the batch.
         files: Parquet settings.
         file_ids: live file groups by partition path and bucket.
-        bases: their newest base files; only a copy-on-write table needs them.
+        bases: the base files that the write merges with its rows: of a copy-on-write table all the newest ones.
         kept_deletes: paths of the deletes that were kept beside these, of the groups that have such.
         retention_seconds: how long a copy-on-write table keeps deletes beside its base files; 0 for not at all.
         fills_missing: whether columns that the rows lack are null.
@@ -185,6 +190,7 @@ class WritePlan:
         detect_early: whether tasks look for other writes of their file groups.
         sole: whether each task runs once, in the process that commits: then that looks for all whether the instant is
             still inflight.
+        lookup: where the keys of a table without buckets are, and where new ones go.
         file_names: names the columns of files that were written before columns were renamed.
         columns_version: the `InternalSchema.version` before the batch; None if columns have no ids.
     """
@@ -213,6 +219,7 @@ class WritePlan:
     replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     detect_early: bool = False
     sole: bool = False
+    lookup: LookupPlan | None = None
     file_names: FileNames | None = None
     columns_version: int | None = None
 
@@ -252,16 +259,22 @@ class WritePlan:
         """Columns of this table's delete logs."""
         return delete_log_schema(self.schema, self.rule.ordering_fields)
 
-    def file_id(self, group: BucketId) -> str:
+    def file_id(self, group: BucketId, part: int = 0) -> str:
         """Return the id of the live file group, or make one that is the same in every attempt at this batch.
 
         With `fixed_ids` other writers that begin now make the same one (docs/format/01-table.md, "File ids, tokens,
         names").
+
+        Args:
+            group: partition path and number of the group.
+            part: 0; more for the groups after it, of a new group without a bucket that has grown too large.
         """
         known = self.file_ids.get(group)
         if known is not None:
             return known
         partition, bucket = group
+        if not self.config.has_buckets:
+            return f"{self._unique(self.instant, partition, f'{bucket}.{part}')}-0"
         if not self.fixed_ids:
             return self._file_id_of(group, self.instant)
         replaced, file_id = self.replaced.get(partition, {}), fixed_file_id(bucket)
@@ -272,8 +285,23 @@ class WritePlan:
 
     def _file_id_of(self, group: BucketId, instant: str) -> str:
         partition, bucket = group
-        unique = uuid.uuid5(uuid.NAMESPACE_URL, f"{self.config.name}/{instant}/{partition}/{bucket}")
-        return bucket_file_id(bucket, unique)
+        return bucket_file_id(bucket, self._unique(instant, partition, str(bucket)))
+
+    def _unique(self, instant: str, partition: str, name: str) -> uuid.UUID:
+        return uuid.uuid5(uuid.NAMESPACE_URL, f"{self.config.name}/{instant}/{partition}/{name}")
+
+    def may_be_split(self, group: BucketId) -> bool:
+        """Test whether rows of this file group may go to several new ones, as no bucket holds them together."""
+        return not self.config.has_buckets and self.starts_group(group)
+
+    def begins_with_base(self, group: BucketId) -> bool:
+        """Test whether the first file of this file group is a base file.
+
+        So it is where the operation writes base files, and without buckets also in a table with inline logs: Hudi's
+        indexes look for keys in base files only.
+        """
+        inlined = not self.config.has_buckets and not self.config.has_native_logs
+        return (self.operation in BASE_FILES or inlined) and self.starts_group(group)
 
     def starts_group(self, group: BucketId) -> bool:
         """Test whether the batch creates this file group."""

@@ -20,10 +20,12 @@ from streaming_lsm.format.table.merge_mode import (
     merge_settings,
 )
 from streaming_lsm.format.table.properties import (
+    BUCKET_INDEX,
     CDC_KEY,
     CDC_MODE_KEY,
     CURRENT_VERSION,
     HASH_FIELDS_KEY,
+    INDEX_TYPE_KEY,
     LAYOUT_VERSION_KEY,
     LOGICAL_TIMESTAMP_KEY,
     LSM_TREE,
@@ -49,7 +51,8 @@ class TableConfig:
 
     Attributes:
         ordering_fields: columns whose values decide which of two records with the same key is newer; may be empty.
-        num_buckets: buckets per partition; 0 if the properties have none, and the table is read-only then.
+        num_buckets: buckets per partition; 0 if the properties have none. With a bucket index the table is read-only
+            then.
         merge_mode: one of `merge_mode.MERGE_MODES`, or `merge_mode.CUSTOM`.
         merge_strategy: the id of the record merger, for CUSTOM; else empty.
         partial_mode: partial update mode, by which columns of the losing record fill those of the winner; None: not at
@@ -65,6 +68,7 @@ class TableConfig:
         version: one of `READ_VERSIONS`.
         storage_layout: ``lsm_tree``, where every file is sorted by record key, or ``default``.
         timeline_layout: 1 up to table version 6, 2 in later versions.
+        index_type: ``BUCKET``, or one of `properties.LOOKUP_INDEXES`.
         cdc_mode: supplemental logging mode of change data capture, one of `properties.CDC_MODES`; None: not captured.
         properties: the raw properties; preserves unknown keys.
     """
@@ -94,6 +98,7 @@ class TableConfig:
     unavailable: str = ""
     merge_strategy: str = ""
     cdc_mode: str | None = None
+    index_type: str = BUCKET_INDEX
     properties: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -104,6 +109,16 @@ class TableConfig:
     def is_copy_on_write(self) -> bool:
         """Whether every write creates new base files, and no logs."""
         return self.table_type == "COPY_ON_WRITE"
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether the bucket of a key tells its file group; else its key is looked up."""
+        return self.index_type == BUCKET_INDEX
+
+    @property
+    def has_global_index(self) -> bool:
+        """Whether a record key is looked up in all partitions."""
+        return self.index_type.startswith("GLOBAL_")
 
     @property
     def is_lsm_tree(self) -> bool:
@@ -151,10 +166,11 @@ class TableConfig:
             UnsupportedTable: rows cannot be written; the message says why.
         """
         self.check_changeable(source)
-        if not self.num_buckets:
+        if self.has_buckets and not self.num_buckets:
             raise UnsupportedTable(
-                f"{source}: the table does not say how many buckets it has, which tells where a key is stored: set "
-                "hoodie.bucket.index.num.buckets to the number that it was written with (Hudi's default is 256)"
+                f"{source}: the table does not say where a key is stored: set hoodie.index.type to the type of its "
+                "index (Hudi's default is SIMPLE in Spark), or, with the type BUCKET, hoodie.bucket.index.num.buckets "
+                "to the number that it was written with (Hudi's default is 256)"
             )
 
     @property
@@ -208,6 +224,7 @@ class TableConfig:
             unavailable=merging.unavailable if merging.partial == FILL_UNAVAILABLE else "",
             merge_strategy=merging.strategy,
             cdc_mode=reader.cdc_mode(),
+            index_type=reader.index_type(),
             properties=dict(properties),
         )
 
@@ -233,8 +250,9 @@ class TableConfig:
             "hoodie.datasource.write.partitionpath.urlencode": _flag(self.url_encode),
             "hoodie.table.timeline.timezone": self.timeline_zone,
             CDC_KEY: _flag(self.cdc_mode is not None),
-            NUM_BUCKETS_KEY: str(self.num_buckets),
-            HASH_FIELDS_KEY: ",".join(self.hash_fields),
+            NUM_BUCKETS_KEY: str(self.num_buckets) if self.has_buckets else None,
+            HASH_FIELDS_KEY: ",".join(self.hash_fields) if self.has_buckets else None,
+            INDEX_TYPE_KEY: None if self.has_buckets else self.index_type,
             **merge_keys(self.merge_mode, self.version, self.merge_strategy),
         }
         optional = {

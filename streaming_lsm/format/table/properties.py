@@ -21,6 +21,12 @@ DEFAULT_LAYOUT = "default"
 TABLE_TYPES = ("MERGE_ON_READ", "COPY_ON_WRITE")
 NUM_BUCKETS_KEY = "lsm.bucket.index.num.buckets"
 HASH_FIELDS_KEY = "lsm.bucket.index.hash.field"
+INDEX_TYPE_KEY = "lsm.index.type"
+BUCKET_INDEX = "BUCKET"
+LOOKUP_INDEXES = ("SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM")
+"""Types of index that look keys up among those that are stored."""
+BLOOM_INDEXES = ("BLOOM", "GLOBAL_BLOOM")
+"""Those that leave out base files by their bloom filters."""
 AMBIGUOUS_KEYS_KEY = "lsm.keys.ambiguous"
 """Set at creation by this package; a table without it was created by another program."""
 
@@ -59,6 +65,7 @@ _READ_KEYS = (
     CDC_KEY,
     CDC_MODE_KEY,
     HASH_FIELDS_KEY,
+    INDEX_TYPE_KEY,
     LAYOUT_VERSION_KEY,
     LOGICAL_TIMESTAMP_KEY,
     NUM_BUCKETS_KEY,
@@ -240,6 +247,9 @@ class PropertiesReader:
         if not 1 <= count <= MAX_BUCKETS:
             raise self._corrupt(NUM_BUCKETS_KEY, f"expected 1 to {MAX_BUCKETS}")
         return count
+
+    def index_type(self) -> str:
+        return self.choice(INDEX_TYPE_KEY, (BUCKET_INDEX, *LOOKUP_INDEXES), BUCKET_INDEX)
 
     def hash_fields(self, keys: tuple[str, ...]) -> tuple[str, ...]:
         fields = listed(self._properties.get(HASH_FIELDS_KEY, ""))

@@ -290,7 +290,7 @@ class _Run:
             table_name=context.config.name,
             columns=from_avro(_schema_of_run(timeline, planned, context, has_ids=versions is not None), planned.path),
             rule=context.rule,
-            files=FileOptions.of(context.options),
+            files=FileOptions.of(context.options, context.config),
             spill_folder=context.options[config.SPILL_FOLDER],
             sorted_files=context.config.is_lsm_tree,
             file_names=None if versions is None else versions.file_names,

@@ -16,7 +16,7 @@ from streaming_lsm.merge.partial import fold_columns, sent_values, take_columns
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.sorting import Positions, SortedEvents, gather
 from streaming_lsm.write.intake.control_columns import CONTROL_PREFIX
-from streaming_lsm.write.intake.events import EventShape, deleted_flags
+from streaming_lsm.write.intake.event_shape import EventShape, deleted_flags
 from streaming_lsm.write.plan import WritePlan
 
 

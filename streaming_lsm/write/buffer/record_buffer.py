@@ -24,7 +24,8 @@ from streaming_lsm.write.buffer.sorting import (
     sort_events,
 )
 from streaming_lsm.write.buffer.spilled_run import SpilledRun
-from streaming_lsm.write.intake.events import EventIntake, Intake, codes
+from streaming_lsm.write.intake.event_shape import codes
+from streaming_lsm.write.intake.events import EventIntake, Intake
 from streaming_lsm.write.intake.tombstones import LastEvents
 from streaming_lsm.write.numbers import Timed
 from streaming_lsm.write.plan import WritePlan
@@ -116,7 +117,7 @@ class RecordBuffer:
 
     def _from_memory(self) -> Iterator[FileGroupChanges]:
         self.meter.count("sort", self._held.sorting - self._held.bytes)
-        events = self._held.take()
+        events = self._intake.settled(self._held.take())
         found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
         self.meter.count("sort", ORDER_BYTES * len(events))
         deduplicator = Deduplicator(self._plan, self._intake.shape, events, stay=True)
@@ -174,7 +175,7 @@ class RecordBuffer:
 
     def _held_run(self) -> MemoryRun:
         """Remove the pending events and return them as a sorted run, without those that can no longer count."""
-        events = self._held.take()
+        events = self._intake.settled(self._held.take())
         found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
         rule = self._plan.reducing_rule
         return MemoryRun(events, found.order if rule is None else reduced(events, found, rule), self.budget.batch)

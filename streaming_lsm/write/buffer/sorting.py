@@ -17,7 +17,7 @@ from streaming_lsm.merge.fold import survivors
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.sorted_runs import SortedRun, aligned_blocks
 from streaming_lsm.write.buffer.row_sizes import cuts, row_sizes
-from streaming_lsm.write.intake.events import EventShape, codes, deleted_flags, event_keys
+from streaming_lsm.write.intake.event_shape import EventShape, codes, deleted_flags, event_keys
 
 Positions = Int64s
 

@@ -26,7 +26,7 @@ from streaming_lsm.write.files.inline_log_writer import BlockOptions, InlineLogT
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget, NativeLogWriter
 from streaming_lsm.write.files.parquet import SequenceNumbers, block_with_meta
 from streaming_lsm.write.files.prepare import prepare_data_file
-from streaming_lsm.write.plan import BASE_FILES, UPSERT, WritePlan
+from streaming_lsm.write.plan import UPSERT, WritePlan
 
 
 class FileGroupWriter:
@@ -47,7 +47,8 @@ class FileGroupWriter:
 
         A bulk insert into a new group makes its base file, unless the first block has deletes. Deletes that turn up
         later are logs on top of it; earlier deletes are left out then, as there is nothing older that they could act
-        on.
+        on. Of a new group without a bucket all deletes are left out, and rows beyond the size of a file go to further
+        new groups.
 
         Args:
             group: partition path and bucket.
@@ -56,15 +57,18 @@ class FileGroupWriter:
         with ExitStack() as files:
             base: BaseFileWriter | None = None
             log: NativeLogWriter | InlineLogWriter | None = None
-            version = 1
+            version, part, splits = 1, 0, self._plan.may_be_split(group)
             for block in blocks:
                 rows, deletes, earlier_deletes = (
                     block_with_meta(self._plan, block, self._sequence),
-                    block.deletes,
-                    block.earlier_deletes,
+                    block.deletes.slice(0, 0) if splits else block.deletes,
+                    block.earlier_deletes.slice(0, 0) if splits else block.earlier_deletes,
                 )
-                if base is None and log is None and self._begins_base(block):
-                    base = files.enter_context(self._open_base(group))
+                if splits and self._is_full(base, log):
+                    yield from self._finish(group, base, log)
+                    base, log, version, part = None, None, 1, part + 1
+                if base is None and log is None and self._begins_base(group, rows, deletes, earlier_deletes):
+                    base = files.enter_context(self._open_base(group, part))
                 if base is not None:
                     base.append(rows)
                     rows, earlier_deletes = rows.slice(0, 0), earlier_deletes.slice(0, 0)
@@ -72,24 +76,34 @@ class FileGroupWriter:
                     yield from log.finish()
                     version, log = log.next_version, None
                 if log is None and (rows.num_rows or deletes.num_rows):
-                    log = self._begin_log(group, version, earlier_deletes)
+                    log = self._begin_log(group, part, version, earlier_deletes)
                     files.push(log)
                 if log is not None:
                     log.append(rows, deletes, earlier_deletes)
                 self._count(base, log)
-            if base is not None:
-                yield self._finish_base(group, base)
-            if log is not None:
-                yield from log.finish()
+            yield from self._finish(group, base, log)
         self._count(None, None)
 
-    def _begins_base(self, block: FileGroupChanges) -> bool:
-        has_deletes = block.deletes.num_rows or block.earlier_deletes.num_rows
-        return self._plan.operation in BASE_FILES and self._plan.starts_group(block.group) and not has_deletes
+    def _begins_base(self, group: BucketId, rows: pa.Table, deletes: pa.Table, earlier_deletes: pa.Table) -> bool:
+        if deletes.num_rows or earlier_deletes.num_rows:
+            return False
+        return self._plan.begins_with_base(group) and (rows.num_rows > 0 or self._plan.config.has_buckets)
 
-    def _open_base(self, group: BucketId) -> BaseFileWriter:
+    def _is_full(self, base: BaseFileWriter | None, log: NativeLogWriter | InlineLogWriter | None) -> bool:
+        size = base.size if base is not None else log.size if isinstance(log, NativeLogWriter) else 0
+        return size >= self._plan.files.group_bytes
+
+    def _finish(
+        self, group: BucketId, base: BaseFileWriter | None, log: NativeLogWriter | InlineLogWriter | None
+    ) -> Iterator[WriteStat]:
+        if base is not None:
+            yield self._finish_base(group, base)
+        if log is not None:
+            yield from log.finish()
+
+    def _open_base(self, group: BucketId, part: int) -> BaseFileWriter:
         plan = self._plan
-        name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
+        name = BaseFileName(plan.file_id(group, part), str(self._token), plan.instant)
         base = BaseFileWriter(
             storage=plan.storage,
             instant=plan.instant,
@@ -106,17 +120,19 @@ class FileGroupWriter:
         size, rows = base.finish(), base.rows
         return base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
 
-    def _begin_log(self, group: BucketId, version: int, earlier_deletes: pa.Table) -> NativeLogWriter | InlineLogWriter:
+    def _begin_log(
+        self, group: BucketId, part: int, version: int, earlier_deletes: pa.Table
+    ) -> NativeLogWriter | InlineLogWriter:
         if not self._plan.config.has_native_logs:
             return InlineLogWriter(self._inline_source(group), version)
-        target = self._native_target(group)
+        target = self._native_target(group, part)
         return NativeLogWriter(target, version, has_earlier_deletes=earlier_deletes.num_rows > 0)
 
-    def _native_target(self, group: BucketId) -> NativeLogTarget:
+    def _native_target(self, group: BucketId, part: int) -> NativeLogTarget:
         plan = self._plan
 
         def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
-            name = LogFileName(plan.file_id(group), self._token, plan.instant, version, kind)
+            name = LogFileName(plan.file_id(group, part), self._token, plan.instant, version, kind)
             self._paths.append(self._prepare(group, name))
             return self._paths[-1], name
 
@@ -126,7 +142,7 @@ class FileGroupWriter:
             instant=plan.instant,
             avro=self._file_schema,
             delete_avro=self._delete_schema,
-            updates=plan.operation == UPSERT,
+            updates=plan.operation == UPSERT and not plan.may_be_split(group),
             options=plan.files,
             create=create,
         )

@@ -97,10 +97,12 @@ class MergeHandle:
         previous = self._plan.bases.get(group)
         with ExitStack() as files:
             merged = self._merged(group, previous, blocks, files)
-            first = next(merged, None)
-            if first is not None or previous is not None:
+            first, part = next(merged, None), 0
+            while first is not None or (previous is not None and not part):
                 found = merged if first is None else chain((first,), merged)
-                yield from self._write(group, previous, found, files)
+                yield from self._write(group, previous, found, files, part)
+                # A group without a bucket ends before its rows do.
+                first, part = next(merged, None), part + 1
 
     def discard(self) -> None:
         """Delete all files that this task wrote: a rollback that has already listed the markers would leave them."""
@@ -108,10 +110,11 @@ class MergeHandle:
             self._plan.storage.delete(path)
 
     def _write(
-        self, group: BucketId, previous: BaseFile | None, merged: Iterable[Block], files: ExitStack
+        self, group: BucketId, previous: BaseFile | None, merged: Iterable[Block], files: ExitStack, part: int
     ) -> Iterator[WriteStat]:
         plan, partition = self._plan, group[0]
-        name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
+        limit = plan.files.group_bytes if plan.may_be_split(group) else None
+        name = BaseFileName(plan.file_id(group, part), str(self._token), plan.instant)
         base = BaseFileWriter(
             storage=plan.storage,
             instant=plan.instant,
@@ -141,6 +144,8 @@ class MergeHandle:
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
             if kept is not None and block.kept is not None:
                 kept.append(block.kept)
+            if limit is not None and base.size >= limit:
+                break
         total_bytes = base.finish()
         self._meter.count("files", 0)
         self._meter.count("group", 0)

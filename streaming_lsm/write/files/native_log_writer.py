@@ -123,14 +123,18 @@ class NativeLogWriter:
         return self._version + max(1, len(self._periods))
 
     @property
+    def size(self) -> int:
+        """Bytes of the largest file, what is still held included."""
+        return max((log.file.size for log in self._logs.values()), default=0)
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes of the files' open row groups."""
         return sum(log.file.buffered_bytes for log in self._logs.values())
 
     def takes(self, earlier_deletes: pa.Table) -> bool:
         """Test whether a block with these earlier deletes can be added; if not, it needs new log files."""
-        full = any(log.file.size >= self._limit for log in self._logs.values())
-        return not full and (self._earlier_version is not None or not earlier_deletes.num_rows)
+        return self.size < self._limit and (self._earlier_version is not None or not earlier_deletes.num_rows)
 
     def append(self, rows: pa.Table, deletes: pa.Table, earlier_deletes: pa.Table) -> None:
         """Add a block's rows (with meta columns), deletes and earlier deletes."""

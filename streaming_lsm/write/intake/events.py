@@ -2,83 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Column, Flags, Int64s, flags, int64s, pc, strings
+from streaming_lsm.arrow.columns import Column, Flags, Int64s, flags, int64s, pc
 from streaming_lsm.casts import fit
 from streaming_lsm.errors import RecordError, SchemaError
-from streaming_lsm.index.base import GroupNumbers
-from streaming_lsm.index.bucket import index_of
-from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.index.base import GroupNumbers, Index
+from streaming_lsm.index.lookup_index import LookupIndex
+from streaming_lsm.index.table_index import index_of
 from streaming_lsm.write.intake import control_columns
+from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes, event_keys
+from streaming_lsm.write.intake.partition_moves import PartitionMoves
 from streaming_lsm.write.intake.tombstones import LastEvents, events_before, repeated_tombstones
 from streaming_lsm.write.plan import DELETE, WritePlan
-
-CODE = "_lsm_code"
-"""int64: number of the file group in the task's `GroupNumbers`."""
-FLAGS = "_lsm_flags"
-"""uint8: 1 for a delete of any kind, else 0."""
-ARRIVAL = "_lsm_arrival_"
-"""Prefix of the int64 columns that order the events of a key, numbered from 0, the most significant first."""
-
-
-@dataclass(frozen=True)
-class EventShape:
-    """Defines the columns of checked events: record key, three kinds of control columns, then the table's columns.
-
-    Attributes:
-        schema: columns of the events; those of the table may be null, as in a delete.
-        rows: columns of the table.
-        key_column: the table's column that is the record key itself; it is held once, as the key.
-        arrivals: names of the arrival columns.
-    """
-
-    schema: pa.Schema
-    rows: pa.Schema
-    key_column: str | None
-    arrivals: tuple[str, ...]
-
-    @staticmethod
-    def of(plan: WritePlan) -> EventShape:
-        """Build the shape of the events of `plan`."""
-        shared = _key_column(plan)
-        arrivals = tuple(f"{ARRIVAL}{place}" for place in range(len(plan.arrival_fields)))
-        key, code, bits = pa.field(RECORD_KEY, pa.string()), pa.field(CODE, pa.int64()), pa.field(FLAGS, pa.uint8())
-        fields: list[pa.Field[Any]] = [key, code, bits, *(pa.field(name, pa.int64()) for name in arrivals)]
-        fields += [field.with_nullable(True) for field in plan.schema if field.name != shared]
-        return EventShape(pa.schema(fields), plan.schema, shared, arrivals)
-
-    def table_rows(self, events: pa.Table) -> pa.Table:
-        """Select the table's columns of events that are no deletes."""
-        names = (RECORD_KEY if name == self.key_column else name for name in self.rows.names)
-        return pa.table([events.column(name) for name in names], names=self.rows.names).cast(self.rows)
-
-
-def _key_column(plan: WritePlan) -> str | None:
-    if plan.keys.composite:
-        return None
-    (name,) = plan.keys.record_key_fields
-    # The merge rule looks for its ordering fields by their own names.
-    # A record merger sees whole rows.
-    if name not in plan.schema.names or name in plan.rule.ordering_fields or plan.rule.strategy:
-        return None
-    return name if pa.types.is_string(plan.schema.field(name).type) else None
-
-
-def deleted_flags(events: pa.Table) -> Flags:
-    """Test whether events are deletes, bool (rows,)."""
-    bits: npt.NDArray[np.uint8] = np.asarray(events.column(FLAGS), np.uint8)
-    return bits.astype(np.bool_)
-
-
-def codes(events: pa.Table | pa.RecordBatch) -> Int64s:
-    """Return the file group number of each event, int64 (rows,)."""
-    return np.asarray(events.column(CODE), np.int64)
 
 
 class Intake(Protocol):
@@ -103,6 +42,10 @@ class Intake(Protocol):
         """Check a batch and return the events that count."""
         ...
 
+    def settled(self, events: pa.Table) -> pa.Table:
+        """Find the file groups of the events of a run; they have one chunk a column."""
+        ...
+
     @property
     def groups(self) -> GroupNumbers:
         """The file groups by number."""
@@ -121,7 +64,8 @@ class EventIntake:
     def __init__(self, plan: WritePlan) -> None:
         """Create an intake for one task of `plan`."""
         self._plan = plan
-        self._index = index_of(plan.config)
+        self._index = index_of(plan.config, plan.lookup)
+        self._moves = _partition_moves(plan, self._index)
         self._row_schema = pa.schema([field.with_nullable(True) for field in plan.schema])
         self.shape = EventShape.of(plan)
         self.sorted_runs = False
@@ -148,6 +92,20 @@ class EventIntake:
         columns: list[pa.Array[Any]] = [keys, pa.array(code), pa.array(deleted.view(np.uint8)), *arrival, *values]
         events = pa.RecordBatch.from_arrays(columns, schema=self.shape.schema)
         return events.filter(pa.array(~repeats)) if repeats.any() else events
+
+    def settled(self, events: pa.Table) -> pa.Table:
+        """Find the file groups of the events of a run; they have one chunk a column.
+
+        Raises:
+            CorruptFileError: a file of the table, in which keys are looked up, is missing or damaged.
+        """
+        if self._moves is not None:
+            return self._moves.settled(events)
+        located = codes(events)
+        settled = self._index.settle(event_keys(events), located)
+        if settled is located:
+            return events
+        return events.set_column(events.schema.get_field_index(CODE), CODE, pa.array(settled))
 
     @property
     def groups(self) -> GroupNumbers:
@@ -200,9 +158,13 @@ class EventIntake:
             raise RecordError(f"the delete of key {key!r} has some of the ordering fields {fields}; give all or none")
 
 
-def event_keys(events: pa.Table) -> pa.StringArray:
-    """Return the record keys of events as one array."""
-    return strings(events.column(RECORD_KEY))
+def _partition_moves(plan: WritePlan, index: Index) -> PartitionMoves | None:
+    """Return what settles events with a global index; None with another one, or if keys are not looked up."""
+    lookup = plan.lookup
+    if lookup is None or lookup.lookup is None or not lookup.is_global:
+        return None
+    assert isinstance(index, LookupIndex)
+    return PartitionMoves(plan.rule, index, moves=lookup.moves)
 
 
 def has_text(kind: pa.DataType) -> bool:

@@ -34,7 +34,8 @@ from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.buffer.row_sizes import cuts, row_sizes
 from streaming_lsm.write.buffer.sorting import ORDER_BYTES, Positions, gather, reduced, sort_events
 from streaming_lsm.write.intake.dead_letters import DeadLetterBox
-from streaming_lsm.write.intake.events import CODE, EventIntake, EventShape, codes
+from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes
+from streaming_lsm.write.intake.events import EventIntake
 from streaming_lsm.write.intake.tombstones import LastEvents, newest_events
 from streaming_lsm.write.numbers import InputCounts, TaskNumbers, Timed, added
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, write_collected
@@ -142,7 +143,7 @@ class RunSender:
     def _run(self) -> Iterator[pa.RecordBatch]:
         """Sort the pending events and yield to each task the cells of the rows that it writes."""
         self._meter.count("sort", self._held.sorting - self._held.bytes)
-        events = self._held.take()
+        events = self._intake.settled(self._held.take())
         order = self._order(events) if _repeats(events) else None
         self._meter.count("sort", ORDER_BYTES * len(events))
         sizes = row_sizes(events)
@@ -243,6 +244,10 @@ class RunReceiver:
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return `batch` as it is: the sender has checked it."""
         return batch
+
+    def settled(self, events: pa.Table) -> pa.Table:
+        """Return `events` as they are: the sender has found their file groups."""
+        return events
 
     def receive(self, cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the events in `cells`.

@@ -11,6 +11,7 @@ from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
 from streaming_lsm.format.actions.restore import RestoreMetadata
 from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, LogKind, WriteToken
+from streaming_lsm.index.group_numbering import BucketNumbers
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.timeline import Timeline
@@ -51,14 +52,14 @@ def view(root: Path) -> FileSystemView:
 
 
 def indexed(root: Path, buckets: int = 4) -> LiveFileGroups:
-    index = LiveFileGroups(buckets)
+    index = LiveFileGroups(BucketNumbers(buckets))
     index.refresh(view(root))
     return index
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
 def test_groups_are_found_by_partition_and_bucket(tmp_path: Path, at_once: bool) -> None:
-    index = LiveFileGroups(4)
+    index = LiveFileGroups(BucketNumbers(4))
     commit(tmp_path, "10", "11", log("x", file_id(0), "10"), log("y", file_id(0, "b"), "10"))
     if not at_once:
         index.refresh(view(tmp_path))
@@ -71,7 +72,7 @@ def test_groups_are_found_by_partition_and_bucket(tmp_path: Path, at_once: bool)
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
 def test_a_base_file_leaves_only_the_logs_that_were_completed_since(tmp_path: Path, at_once: bool) -> None:
-    index = LiveFileGroups(4)
+    index = LiveFileGroups(BucketNumbers(4))
     group = file_id(1)
     for requested, completed in (("10", "11"), ("20", "21"), ("30", "41"), ("50", "51")):
         commit(tmp_path, requested, completed, log("", group, requested))
@@ -85,7 +86,7 @@ def test_a_base_file_leaves_only_the_logs_that_were_completed_since(tmp_path: Pa
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
 def test_kept_deletes_are_those_of_the_newest_base_file(tmp_path: Path, at_once: bool) -> None:
-    index = LiveFileGroups(4)
+    index = LiveFileGroups(BucketNumbers(4))
     group = file_id(1)
     commit(tmp_path, "10", "11", deletes("", group, "10"), base("", group, "10"), action="commit")
     index.refresh(view(tmp_path))
@@ -102,7 +103,7 @@ def test_kept_deletes_are_those_of_the_newest_base_file(tmp_path: Path, at_once:
 
 
 def test_a_replaced_group_makes_room_for_another_of_its_bucket(tmp_path: Path) -> None:
-    index = LiveFileGroups(4)
+    index = LiveFileGroups(BucketNumbers(4))
     commit(tmp_path, "10", "11", log("", file_id(1, "a"), "10"))
     index.refresh(view(tmp_path))
     new = base("", file_id(1, "b"), "20")
@@ -121,7 +122,7 @@ def test_a_bucket_beyond_the_count_is_refused_with_both_numbers(tmp_path: Path) 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
 def test_two_groups_for_one_bucket_are_refused_with_both_ids(tmp_path: Path, at_once: bool) -> None:
-    index = LiveFileGroups(4)
+    index = LiveFileGroups(BucketNumbers(4))
     commit(tmp_path, "10", "11", log("part", file_id(1, "a"), "10"))
     if not at_once:
         index.refresh(view(tmp_path))
@@ -185,7 +186,7 @@ def test_a_refresh_that_fails_half_way_is_made_up_for_by_the_next(tmp_path: Path
 
 
 def test_groups_that_were_followed_are_those_that_are_listed(tmp_path: Path) -> None:
-    followed = LiveFileGroups(4)
+    followed = LiveFileGroups(BucketNumbers(4))
     followed.refresh(view(tmp_path))
     before = followed.file_ids
     for number in range(10, 40):

@@ -1,0 +1,121 @@
+"""Choose the file groups that take the new keys of a batch, for tables without buckets.
+
+Small file groups are filled first; what does not fit goes to new ones. A key goes to one of the chosen groups by its
+hash, so that all tasks of a batch send it to the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Int64s
+from streaming_lsm.index.live_file_groups import LiveFileGroup
+from streaming_lsm.keys.bucket import java_string_hash
+
+
+@dataclass(frozen=True)
+class FileSizes:
+    """Sizes by which new rows are distributed.
+
+    Attributes:
+        small_bytes: bytes of a file slice below which its group takes new rows.
+        file_bytes: bytes of a file at which the next file group is begun.
+        row_bytes: estimated bytes of a row in a file.
+    """
+
+    small_bytes: int
+    file_bytes: int
+    row_bytes: float
+
+    @property
+    def file_rows(self) -> int:
+        """Rows of a full file."""
+        return max(1, int(self.file_bytes / max(self.row_bytes, 1e-3)))
+
+    def room(self, size: int) -> int:
+        """Return the rows that a file group of `size` bytes has room for."""
+        return max(1, int((self.file_bytes - size) / max(self.row_bytes, 1e-3)))
+
+
+def small_groups(
+    groups: Mapping[int, LiveFileGroup], sizes: FileSizes, *, merges: bool = False
+) -> list[tuple[int, int]]:
+    """Return number and bytes of the file groups of a partition that take new rows, the smallest first.
+
+    Args:
+        groups: those of the partition by number.
+        sizes: say which ones are small.
+        merges: whether new rows are merged with the base file of their group in a table that has logs, too: only one
+            group without logs is chosen then, as its updates are merged with them.
+    """
+    found = sorted(
+        (group.size, number)
+        for number, group in groups.items()
+        if group.size < sizes.small_bytes and not (merges and (group.logs or group.base is None))
+    )
+    return [(number, size) for size, number in (found[:1] if merges else found)]
+
+
+@dataclass(frozen=True)
+class TargetGroups:
+    """The file groups of a partition that take its new keys.
+
+    Attributes:
+        numbers: int64 (groups,).
+        ends: int64 (groups,), the sums of the rows that each of them and those before it take.
+    """
+
+    numbers: Int64s
+    ends: Int64s
+
+    def of(self, keys: pa.StringArray) -> Int64s:
+        """Return the group of each key, int64 (keys,), by its hash."""
+        places = java_string_hash(keys).astype(np.int64) % self.ends[-1]
+        found: Int64s = self.numbers[np.searchsorted(self.ends, places, side="right")]
+        return found
+
+
+@dataclass(frozen=True)
+class InsertGroups:
+    """Chooses the file groups for new keys; picklable.
+
+    Attributes:
+        sizes: the sizes of files.
+        small: number and bytes of the file groups of each partition that take new rows, the smallest first.
+        free: the first number of each partition that no file group has.
+        rows: new rows that a partition is expected to get; None if one task has all rows of the batch, and counts them.
+    """
+
+    sizes: FileSizes
+    small: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    free: Mapping[str, int] = field(default_factory=dict)
+    rows: int | None = None
+
+    def targets(self, partition: str, count: int) -> TargetGroups:
+        """Choose the groups of a partition.
+
+        Args:
+            partition: partition path.
+            count: its new rows, as far as this task has seen them.
+        """
+        left = count if self.rows is None else self.rows
+        numbers: list[int] = []
+        weights: list[int] = []
+        for number, size in self.small.get(partition, ()):
+            if numbers and left <= 0:
+                break
+            room = self.sizes.room(size)
+            numbers.append(number)
+            weights.append(max(1, min(room, left)))
+            left -= room
+        first = self.free.get(partition, 0)
+        while left > 0 or not numbers:
+            numbers.append(first)
+            weights.append(max(1, min(left, self.sizes.file_rows)))
+            left -= self.sizes.file_rows
+            first += 1
+        return TargetGroups(np.array(numbers, np.int64), np.cumsum(np.array(weights, np.int64)))

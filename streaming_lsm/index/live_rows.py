@@ -1,0 +1,85 @@
+"""Find the live rows of record keys in all partitions, for a global index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Int64s, pc
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.index.key_lookup import ABSENT, PRUNED_KEYS, KeyLookup
+from streaming_lsm.query.prune.looked_up import KeyPruner
+from streaming_lsm.query.slices.slice_reader import SliceReader
+from streaming_lsm.schema import RECORD_KEY
+
+
+@dataclass(frozen=True)
+class LiveRows:
+    """The live rows of some record keys.
+
+    Attributes:
+        partitions: partition paths.
+        partition: int64 (keys,), indices into `partitions`; `ABSENT` for a key without a live row.
+        number: int64 (keys,), numbers of their file groups in the partition; `ABSENT`, too.
+        ordering: their ordering fields, a row for each key; null for a key without a live row.
+    """
+
+    partitions: tuple[str, ...]
+    partition: Int64s
+    number: Int64s
+    ordering: pa.Table
+
+
+def find_live_rows(lookup: KeyLookup, keys: pa.StringArray) -> LiveRows:
+    """Find the live rows of record keys, which ascend, each once.
+
+    Of a key that is live in several partitions, as after writes with an index that is not global, the row of the last
+    partition path is found.
+
+    Raises:
+        CorruptFileError: a file is missing or damaged.
+    """
+    fields = lookup.reader.rule.ordering_fields
+    reader = replace(lookup.reader, columns=(RECORD_KEY, *fields))
+    if len(keys) <= PRUNED_KEYS:
+        reader = replace(reader, pruner=KeyPruner(WantedKeys.of(keys)))
+    paths = tuple(sorted(lookup.groups))
+    slices = [
+        (place, number, group.as_slice(path))
+        for place, path in enumerate(paths)
+        for number, group in sorted(lookup.groups[path].items())
+    ]
+    partition, number = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
+    row = np.full(len(keys), ABSENT, np.int64)
+    tables, count = [reader.output_schema.empty_table()], 0
+    read = _each(lookup.width, reader, [one for _, _, one in slices], keys)
+    for (place, group, _), (places, rows) in zip(slices, read, strict=True):
+        partition[places], number[places] = place, group
+        row[places] = np.arange(count, count + len(places))
+        tables.append(rows)
+        count += len(places)
+    taken = pa.concat_tables(tables).select(list(fields)).take(pa.array(row, pa.int64(), mask=row == ABSENT))
+    return LiveRows(paths, partition, number, taken)
+
+
+def _each(
+    width: int, reader: SliceReader, slices: list[FileSlice], keys: pa.StringArray
+) -> Iterator[tuple[Int64s, pa.Table]]:
+    if width == 1 or len(slices) < 2:
+        yield from (_rows(reader, one, keys) for one in slices)
+        return
+    with ThreadPoolExecutor(width) as threads:
+        yield from threads.map(lambda one: _rows(reader, one, keys), slices)
+
+
+def _rows(reader: SliceReader, one: FileSlice, keys: pa.StringArray) -> tuple[Int64s, pa.Table]:
+    """Return the places in `keys` of the live rows of a slice, and their columns."""
+    rows = pa.Table.from_batches(reader.read(one), reader.output_schema)
+    places = pc.index_in(rows.column(RECORD_KEY), value_set=keys)
+    known = rows.filter(pc.is_valid(places))
+    return np.asarray(places.drop_null(), np.int64), known

@@ -1,0 +1,121 @@
+"""Index of a table without buckets: the file group of a key is looked up, and chosen if the key is new.
+
+See docs/indexes.md. `LookupPlan` is made by the driver, `LookupIndex` serves one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Int64s, pc
+from streaming_lsm.index.base import BucketIds, GroupNumbers
+from streaming_lsm.index.insert_groups import InsertGroups, TargetGroups
+from streaming_lsm.index.key_lookup import ABSENT, KeyLookup
+from streaming_lsm.index.live_rows import find_live_rows
+from streaming_lsm.keys.dictionaries import codes_of, texts_of
+from streaming_lsm.query.wanted_keys import ascending_keys
+
+_ANY = 1 << 30
+
+
+@dataclass(frozen=True)
+class LookupPlan:
+    """Tells the tasks of a batch where its keys are and where new ones go; picklable.
+
+    Attributes:
+        inserts: chooses file groups for new keys.
+        lookup: finds the file groups of keys; None for an operation that takes all keys as new.
+        is_global: whether keys are looked up in all partitions.
+        moves: whether the row of a key moves to the partition of the event that wins, with a global index.
+    """
+
+    inserts: InsertGroups
+    lookup: KeyLookup | None = None
+    is_global: bool = False
+    moves: bool = True
+
+
+class LiveKeys(NamedTuple):
+    """Where the rows of some record keys are.
+
+    Attributes:
+        partition: int64 (keys,), partitions as `LookupIndex` numbers them; `ABSENT` for a key without a row.
+        group: int64 (keys,), file groups by `GroupNumbers`; `ABSENT`, too.
+        ordering: the ordering fields of the rows, null for a key without one.
+    """
+
+    partition: Int64s
+    group: Int64s
+    ordering: pa.Table
+
+
+class LookupIndex:
+    """Looks the keys of one task up in the partitions of their rows, those of a sorted run at a time.
+
+    Attributes:
+        groups: the file groups of all rows settled so far.
+        max_groups_per_partition: a number beyond all tasks.
+    """
+
+    def __init__(self, plan: LookupPlan) -> None:
+        """Create the index of one task."""
+        self._plan = plan
+        self._partitions: dict[str, int] = {}
+        self._targets: dict[str, TargetGroups] = {}
+        self.groups = GroupNumbers()
+        self.max_groups_per_partition = _ANY
+
+    def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:  # noqa: ARG002
+        """Number the partition of each row; `settle` finds its file group. See `Index.locate`."""
+        return self._numbers_of(texts_of(partitions))[codes_of(partitions)]
+
+    def _numbers_of(self, partitions: Iterable[str]) -> Int64s:
+        known = [self._partitions.setdefault(path, len(self._partitions)) for path in partitions]
+        return np.array(known, np.int64)
+
+    def find_live(self, keys: pa.StringArray) -> LiveKeys:
+        """Find the live rows of record keys, which ascend, each once, in all partitions.
+
+        Raises:
+            CorruptFileError: see `find_live_rows`.
+        """
+        assert self._plan.lookup is not None
+        found = find_live_rows(self._plan.lookup, keys)
+        here = np.flatnonzero(found.partition != ABSENT)
+        partition, group = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
+        if len(here):
+            partition[here] = self._numbers_of(found.partitions)[found.partition[here]]
+            group[here] = self.groups.add(BucketIds(found.partitions, found.partition[here], found.number[here]))
+        return LiveKeys(partition, group, found.ordering)
+
+    def settle(self, keys: pa.StringArray, located: Int64s) -> Int64s:
+        """Find the file group of each row of a run; see `Index.settle`.
+
+        Raises:
+            CorruptFileError: see `KeyLookup.find`.
+        """
+        settled = np.zeros(len(keys), np.int64)
+        paths = list(self._partitions)
+        for place in np.unique(located).tolist():
+            rows = np.flatnonzero(located == place)
+            mine = keys if len(rows) == len(keys) else keys.take(pa.array(rows, pa.int64()))
+            settled[rows] = self._settle_in(paths[place], mine)
+        return settled
+
+    def _settle_in(self, partition: str, keys: pa.StringArray) -> Int64s:
+        unique = ascending_keys(keys)
+        lookup = self._plan.lookup
+        found = np.full(len(unique), ABSENT, np.int64) if lookup is None else lookup.find(partition, unique)
+        new = np.flatnonzero(found == ABSENT)
+        if len(new):
+            if partition not in self._targets:
+                self._targets[partition] = self._plan.inserts.targets(partition, len(new))
+            found[new] = self._targets[partition].of(unique.take(pa.array(new, pa.int64())))
+        numbers = self.groups.add(BucketIds((partition,), np.zeros(len(found), np.int64), found))
+        places: Int64s = np.asarray(pc.index_in(keys, value_set=unique), np.int64)
+        return numbers[places]

@@ -1,0 +1,213 @@
+"""Settle the events of a run where a global index looks a key up in all partitions.
+
+A key *moves* if its row is in one partition and the event that wins in another: then the row is deleted in the one and
+inserted in the other, or, if rows do not move, updated where it is. See docs/indexes.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Flags, Int64s, pc
+from streaming_lsm.index.key_lookup import ABSENT
+from streaming_lsm.index.lookup_index import LiveKeys, LookupIndex
+from streaming_lsm.merge.fold import fold
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.query.wanted_keys import ascending_keys
+from streaming_lsm.write.intake.event_shape import ARRIVAL, CODE, FLAGS, codes, deleted_flags, event_keys
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The events of a run.
+
+    Attributes:
+        events: one chunk a column.
+        keys: its record keys, ascending, each once.
+        place: int64 (events,), places in `keys`.
+        located: int64 (events,), partitions as the index numbers them.
+        order: int64 (events,), events by key and arrival.
+        last: int64 (keys,), the last event of each key.
+    """
+
+    events: pa.Table
+    keys: pa.StringArray
+    place: Int64s
+    located: Int64s
+    order: Int64s
+    last: Int64s
+
+    @staticmethod
+    def of(events: pa.Table) -> _Run:
+        found = event_keys(events)
+        keys = ascending_keys(found)
+        place = np.asarray(pc.index_in(found, value_set=keys), np.int64)
+        names = [name for name in events.schema.names if name.startswith(ARRIVAL)]
+        arrivals = [np.asarray(events.column(name), np.int64) for name in reversed(names)]
+        order = np.lexsort([*arrivals, place]).astype(np.int64)
+        last = order[np.searchsorted(place[order], np.arange(len(keys)), side="right") - 1]
+        return _Run(events, keys, place, codes(events), order, last)
+
+    def take(self, positions: Int64s, groups: Int64s) -> pa.Table:
+        """Take events, and set their file groups."""
+        return _with(self.events.take(pa.array(positions, pa.int64())), CODE, pa.array(groups))
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The record that wins for each key, among its events and its row.
+
+    Attributes:
+        event: int64 (keys,), the event; `ABSENT` if the row wins.
+        earlier: int64 (keys,), the last delete without an ordering value before it; `ABSENT` without one.
+        ordering: the ordering fields of the record, a row for each key.
+    """
+
+    event: Int64s
+    earlier: Int64s
+    ordering: pa.Table
+
+
+class PartitionMoves:
+    """Settles the runs of one task, which has all events of the batch."""
+
+    def __init__(self, rule: MergeRule, index: LookupIndex, *, moves: bool) -> None:
+        """Start the task.
+
+        Args:
+            rule: decides between the events of a key and its row; it takes winners if rows move.
+            index: finds and numbers file groups.
+            moves: whether rows move to the partition of the event that wins.
+        """
+        self._rule, self._index, self._moves = rule, index, moves
+        self._settled: tuple[pa.StringArray, LiveKeys] | None = None
+
+    def settled(self, events: pa.Table) -> pa.Table:
+        """Find the file groups of the events of a run; deletes of rows that move are added.
+
+        Raises:
+            CorruptFileError: a file of the table, in which keys are looked up, is missing or damaged.
+        """
+        if not events.num_rows:
+            return events
+        run = _Run.of(events)
+        live = self._known(run.keys)
+        outcome = self._outcome(run, live) if self._rule.takes_winner else None
+        # A key without a row has an event that wins.
+        decides = run.last if outcome is None else np.where(outcome.event == ABSENT, run.last, outcome.event)
+        home = np.where(live.partition == ABSENT, run.located[decides], live.partition)
+        if not self._moves or outcome is None:
+            groups = self._groups(run, live, np.arange(len(run.place)), home[run.place])
+            self._remember(run.keys, LiveKeys(home, groups[run.last], live.ordering))
+            return _with(events, CODE, pa.array(groups))
+        moving = np.zeros(len(run.keys), np.bool_)
+        moving[run.place[run.located != home[run.place]]] = True
+        stay = np.flatnonzero(~moving[run.place])
+        of_stay = self._groups(run, live, stay, run.located[stay])
+        parts, of_moved = self._moved(run, live, outcome, moving)
+        after = np.full(len(run.keys), ABSENT, np.int64)
+        after[run.place[stay]] = of_stay
+        after[moving] = of_moved[moving]
+        self._remember(run.keys, self._after(run, live, outcome, after))
+        return pa.concat_tables([run.take(stay, of_stay), *parts]).combine_chunks()
+
+    def _known(self, keys: pa.StringArray) -> LiveKeys:
+        """Return the live rows of keys, those of the runs before included."""
+        live = self._index.find_live(keys)
+        if self._settled is None:
+            return live
+        known, settled = self._settled
+        found = pc.index_in(keys, value_set=known)
+        place = np.asarray(pc.fill_null(found, ABSENT), np.int64)
+        here = place != ABSENT
+        partition, group = (np.where(here, new[place], old) for new, old in zip(settled[:2], live[:2], strict=True))
+        both = pa.concat_tables([live.ordering, settled.ordering])
+        rows = np.where(here, len(keys) + place, np.arange(len(keys)))
+        return LiveKeys(partition, group, both.take(pa.array(rows, pa.int64())))
+
+    def _remember(self, keys: pa.StringArray, live: LiveKeys) -> None:
+        if self._settled is None:
+            self._settled = keys, live
+            return
+        known, before = self._settled
+        left = np.flatnonzero(np.asarray(pc.invert(pc.is_in(known, value_set=keys))))
+        rows = pa.array(left, pa.int64())
+        ordering = pa.concat_tables([before.ordering.take(rows), live.ordering])
+        partition, group = (np.append(old[left], new) for old, new in zip(before[:2], live[:2], strict=True))
+        self._settled = pa.concat_arrays([known.take(rows), keys]), LiveKeys(partition, group, ordering)
+
+    def _groups(self, run: _Run, live: LiveKeys, positions: Int64s, partitions: Int64s) -> Int64s:
+        """Find the file groups of events in given partitions: those of their live rows, or what the index finds."""
+        place = run.place[positions]
+        known = (live.group[place] != ABSENT) & (live.partition[place] == partitions)
+        groups = np.where(known, live.group[place], ABSENT)
+        rest = np.flatnonzero(~known)
+        if len(rest):
+            keys = run.keys.take(pa.array(place[rest], pa.int64()))
+            groups[rest] = self._index.settle(keys, partitions[rest])
+        return groups
+
+    def _outcome(self, run: _Run, live: LiveKeys) -> _Outcome:
+        """Fold the events of each key on top of its row."""
+        stored = np.flatnonzero(live.group != ABSENT)
+        count, fields = len(stored), list(self._rule.ordering_fields)
+        ordering = pa.concat_tables(
+            [live.ordering.take(pa.array(stored, pa.int64())), run.events.select(fields).cast(live.ordering.schema)]
+        )
+        place = np.append(stored, run.place)
+        by_arrival = np.append(np.arange(count), count + run.order)
+        order = by_arrival[np.argsort(place[by_arrival], kind="stable")]
+        starts = np.searchsorted(place[order], np.arange(len(run.keys)))
+        deleted = np.append(np.zeros(count, np.bool_), deleted_flags(run.events))
+        unordered, ranks = self._rule.unordered_deletes(ordering, deleted), self._rule.ranks(ordering)
+        folded = fold(starts, unordered[order], None if ranks is None else ranks[order])
+        winner = order[folded.winner]
+        earlier = np.where(folded.unordered_delete == ABSENT, count + ABSENT, order[folded.unordered_delete])
+        events = np.maximum(winner - count, ABSENT)
+        rows = ordering.take(pa.array(winner, pa.int64()))
+        return _Outcome(events, np.maximum(earlier - count, ABSENT), rows)
+
+    def _moved(self, run: _Run, live: LiveKeys, outcome: _Outcome, moving: Flags) -> tuple[list[pa.Table], Int64s]:
+        """Return the events of the keys that move, and the file group of each winning row, int64 (keys,)."""
+        after = live.group.copy()
+        keys = np.flatnonzero(moving & (outcome.event != ABSENT))
+        events = outcome.event[keys]
+        is_delete, lives = deleted_flags(run.events)[events], live.group[keys] != ABSENT
+        stays = lives & (is_delete | (run.located[events] == live.partition[keys]))
+        leaves = lives & ~stays
+        inserted = ~stays & ~is_delete
+        groups = self._groups(run, live, events[inserted], run.located[events[inserted]])
+        after[keys[inserted]] = groups
+        earlier = keys[stays & (outcome.earlier[keys] != ABSENT)]
+        parts = [
+            run.take(outcome.earlier[earlier], live.group[earlier]),
+            run.take(events[stays], live.group[keys[stays]]),
+            _as_deletes(run.take(events[leaves], live.group[keys[leaves]]), self._rule),
+            run.take(events[inserted], groups),
+        ]
+        return parts, after
+
+    def _after(self, run: _Run, live: LiveKeys, outcome: _Outcome, groups: Int64s) -> LiveKeys:
+        """Return where the rows of the keys are after the run."""
+        is_event = outcome.event != ABSENT
+        deleted = is_event & deleted_flags(run.events)[outcome.event]
+        partition = np.where(is_event, run.located[outcome.event], live.partition)
+        gone = deleted | (groups == ABSENT)
+        return LiveKeys(np.where(gone, ABSENT, partition), np.where(gone, ABSENT, groups), outcome.ordering)
+
+
+def _as_deletes(events: pa.Table, rule: MergeRule) -> pa.Table:
+    """Make deletes without an ordering value of events: they delete whatever row is there."""
+    marked = _with(events, FLAGS, pa.array(np.ones(len(events), np.uint8)))
+    for name in rule.ordering_fields:
+        marked = _with(marked, name, pa.nulls(len(events), marked.schema.field(name).type))
+    return marked
+
+
+def _with(events: pa.Table, name: str, values: pa.Array[Any]) -> pa.Table:
+    place = events.schema.get_field_index(name)
+    return events.set_column(place, events.schema.field(place), values)

@@ -1,0 +1,143 @@
+"""Where the keys of a table without buckets are found, and where new ones go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import ConfigError, UnsupportedTable, WriteConflict
+from streaming_lsm.index.insert_groups import FileSizes, InsertGroups, small_groups
+from streaming_lsm.index.live_file_groups import LiveFileGroup
+
+SIZES = FileSizes(small_bytes=600, file_bytes=1000, row_bytes=10)
+OPTIONS: dict[str, object] = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "k",
+    "hoodie.index.type": "SIMPLE",
+}
+
+
+def keys(count: int) -> pa.StringArray:
+    return pa.array([f"key-{number}" for number in range(count)])
+
+
+def rows(first: int, count: int, value: int = 0) -> pa.Table:
+    names = [f"key-{number:06d}" for number in range(first, first + count)]
+    return pa.table({"k": names, "v": pa.array([value] * count, pa.int64())})
+
+
+def test_new_keys_fill_the_smallest_groups_first_and_then_begin_new_ones() -> None:
+    inserts = InsertGroups(SIZES, {"p": [(4, 100), (2, 500)]}, {"p": 7})
+    assert inserts.targets("p", 80).numbers.tolist() == [4]
+    assert inserts.targets("p", 100).numbers.tolist() == [4, 2]
+    assert inserts.targets("p", 350).numbers.tolist() == [4, 2, 7, 8, 9]
+    assert inserts.targets("other", 0).numbers.tolist() == [0]
+
+
+def test_each_group_gets_about_the_rows_that_it_has_room_for() -> None:
+    chosen = InsertGroups(SIZES, {"p": [(4, 100), (2, 500)]}, {"p": 7}).targets("p", 350).of(keys(35_000))
+    shares = dict(zip(*np.unique(chosen, return_counts=True), strict=True))
+    assert shares[4] == pytest.approx(9000, rel=0.1)
+    assert shares[2] == pytest.approx(5000, rel=0.1)
+    assert shares[7] == pytest.approx(10_000, rel=0.1)
+
+
+def test_a_key_goes_to_the_same_group_whatever_else_a_task_has() -> None:
+    targets = InsertGroups(SIZES, {"p": [(4, 100), (2, 500)]}, {"p": 7}, rows=350)
+    alone = targets.targets("p", 1).of(keys(50))
+    assert targets.targets("p", 99_999).of(keys(5000))[:50].tolist() == alone.tolist()
+
+
+def test_groups_with_logs_take_no_rows_that_are_merged_with_base_files() -> None:
+    groups = {0: LiveFileGroup("a", None, (("t", "a.log"),), 5), 1: LiveFileGroup("b", None, (), 0)}
+    assert small_groups(groups, SIZES) == [(1, 0), (0, 5)]
+    assert small_groups(groups, SIZES, merges=True) == []
+
+
+def test_a_new_group_ends_at_the_size_of_a_file(tmp_path: Path) -> None:
+    sizes = {
+        "hoodie.parquet.max.file.size": 200_000,
+        "lsm.parquet.row.group.rows": 4096,
+        "lsm.write.buffer.bytes": 4 << 20,
+    }
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, {**OPTIONS, **sizes})
+    table.upsert(rows(0, 100_000))
+    slices = table.file_slices()
+    assert len(slices) > 2
+    assert max(one.size for one in slices) < 300_000
+    assert table.scan().count() == 100_000
+    names = table.scan(columns=["_hoodie_file_name"]).to_arrow().column(0).unique().to_pylist()
+    assert {name.partition("_")[0] for name in names} == {one.file_id for one in slices}
+
+
+def test_an_update_is_written_to_the_group_of_its_row_and_a_new_row_to_a_small_group(tmp_path: Path) -> None:
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, OPTIONS)
+    table.upsert(rows(0, 100))
+    table.upsert(rows(50, 100, 1))
+    (only,) = table.file_slices()
+    assert len(only.logs) == 2
+    assert sorted(table.scan(columns=["v"]).to_arrow().column(0).to_pylist()) == [0] * 50 + [1] * 100
+
+
+def test_two_writes_of_one_partition_conflict_as_both_may_insert_a_key(tmp_path: Path) -> None:
+    together = {
+        "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "hoodie.write.num.retries.on.conflict.failures": 0,
+    }
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, {**OPTIONS, **together})
+    other = LsmTable(tmp_path, together)
+
+    def batches() -> object:
+        other.upsert(rows(0, 10, 1))
+        yield from rows(0, 10).to_batches()
+
+    reader = pa.RecordBatchReader.from_batches(rows(0, 1).schema, batches())
+    with pytest.raises(WriteConflict, match="partition ''"):
+        table.upsert(reader)
+    assert table.scan(columns=["v"]).to_arrow().column(0).to_pylist() == [1] * 10
+
+
+def test_non_blocking_writes_are_refused(tmp_path: Path) -> None:
+    mode = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, {**OPTIONS, **mode})
+    with pytest.raises(ConfigError, match="needs a bucket index"):
+        table.upsert(rows(0, 1))
+
+
+def test_buckets_and_an_index_that_looks_keys_up_contradict_each_other(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="which has no buckets"):
+        LsmTable.create(tmp_path / "a", rows(0, 1).schema, {**OPTIONS, "hoodie.bucket.index.num.buckets": 4})
+    bucketed = {**OPTIONS, "hoodie.index.type": "BUCKET"}
+    LsmTable.create(tmp_path / "b", rows(0, 1).schema, bucketed)
+    with pytest.raises(ConfigError, match=r"hoodie\.index\.type=SIMPLE but the table"):
+        LsmTable(tmp_path / "b", {"hoodie.index.type": "SIMPLE"})
+
+
+def test_a_table_of_another_program_needs_to_be_told_its_index(tmp_path: Path) -> None:
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, OPTIONS)
+    table.upsert(rows(0, 10))
+    properties = tmp_path / ".hoodie" / "hoodie.properties"
+    lines = properties.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith(("lsm.index.type", "#lsm.checksum"))]
+    properties.write_text("\n".join(kept) + "\n")
+    with pytest.raises(UnsupportedTable, match="does not say where a key is stored"):
+        LsmTable(tmp_path).upsert(rows(5, 10, 1))
+    LsmTable(tmp_path, {"hoodie.index.type": "BLOOM"}).upsert(rows(5, 10, 1))
+    assert LsmTable(tmp_path).scan().count() == 15
+
+
+def test_a_batch_that_is_spilled_finds_the_groups_of_its_keys(tmp_path: Path) -> None:
+    for index in ("SIMPLE", "GLOBAL_SIMPLE"):
+        options = {**OPTIONS, "hoodie.index.type": index, "lsm.write.buffer.bytes": 4 << 20}
+        table = LsmTable.create(tmp_path / index, rows(0, 1).schema, options)
+        table.upsert(rows(0, 50_000))
+        table.upsert(pa.concat_tables([rows(25_000, 150_000, 1), rows(0, 50_000, 2)]))
+        assert table.last_numbers is not None
+        assert table.last_numbers.spilled_bytes > 0
+        found = table.scan(columns=["k", "v"]).to_arrow().sort_by("k")
+        assert found.num_rows == 175_000
+        assert found.column("v").to_pylist() == [2] * 50_000 + [1] * 125_000
