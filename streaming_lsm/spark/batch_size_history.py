@@ -34,12 +34,14 @@ class BatchSize:
         bytes: their size as Arrow columns.
         readers: number of tasks that read them.
         file_groups: number of file groups that they belong to.
+        partitions: number of partitions of these.
     """
 
     rows: int
     bytes: int
     readers: int = 0
     file_groups: int = 0
+    partitions: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,11 @@ class BatchSizeHistory:
     def file_groups(self) -> int:
         """Number of file groups of the recent batch with the most of them; 0 without a history."""
         return max((size.file_groups for size in self._seen), default=0)
+
+    @property
+    def rows_a_partition(self) -> int:
+        """Rows that a partition had on average in the recent batch with the most of them; 0 without a history."""
+        return max((-(-size.rows // max(1, size.partitions)) for size in self._seen), default=0)
 
     def transfer(self, budget: int, limits_bytes: bool = True, has_cells: bool = False) -> Transfer:
         """Return the limits of a transfer, 1/32 of the memory budget of a task.

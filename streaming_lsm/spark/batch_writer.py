@@ -89,7 +89,8 @@ class BatchResult:
         sent = TaskNumbers.joined(report.numbers for report in reports)
         rows = sent.rows_in or written.numbers.rows_in
         bytes_in = sum(size for _, _, size in found) + sum(report.size for report in reports)
-        size = BatchSize(rows, bytes_in, len(reports) or len(found), written.file_groups)
+        partitions = len({stat.partition_path for stat in written.stats})
+        size = BatchSize(rows, bytes_in, len(reports) or len(found), written.file_groups, partitions)
         return BatchResult(written, sent, size)
 
     @property
@@ -224,9 +225,10 @@ def _one_stage(
 def _two_stages(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, tasks: int) -> list[TaskReport]:
     """Exchange the rows of the batch between the tasks that read it and those that write it."""
     messages = batch.messages
-    reading = plan.without_groups()
+    # Tasks that read agree on where a new key goes, without knowing how many there are.
+    reading = plan.without_groups().expecting(known.rows_a_partition)
     # More go through the shuffle to the task that writes them, which costs one more partition.
-    writing = plan if len(plan.file_ids) <= CARRIED_GROUPS else plan.without_groups(follow=True)
+    writing = replace(plan if len(plan.file_ids) <= CARRIED_GROUPS else plan.without_groups(follow=True), lookup=None)
 
     def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = _token().task

@@ -231,6 +231,13 @@ class WritePlan:
         """Remove the file groups, for a task that writes no files or, with `follow`, receives its `TaskFileGroups`."""
         return replace(self, file_ids={}, bases={}, kept_deletes={}, groups_follow=follow)
 
+    def expecting(self, rows: int) -> WritePlan:
+        """Set how many new rows a partition is expected to get, for tasks that each have a part of them."""
+        if self.lookup is None:
+            return self
+        inserts = replace(self.lookup.inserts, rows=rows)
+        return replace(self, lookup=replace(self.lookup, inserts=inserts))
+
     def with_groups(self, groups: TaskFileGroups) -> WritePlan:
         """Set the file groups that the task writes."""
         return replace(

@@ -29,6 +29,7 @@ CHAIN = "lsm.compacted.chain"
 MOST_KEPT = 3
 SEQNO = re.compile(r"(\d{17})_\d+_\d+")
 FILE_ID = re.compile(r"(\d{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-\d+")
+UUID_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-\d+")
 HEADER_NAMES = {
     "VERSION",
     "INSTANT_TIME",
@@ -272,7 +273,8 @@ class FileChecks:
         return self.report.check(wrong is None, "rows.sort", file.relative, f"{wrong!r} comes too late")
 
     def _check_buckets(self, file: DataFile, keys: list[str]) -> None:
-        match = FILE_ID.fullmatch(file.file_id)
+        looked_up = "lsm.index.type" in self.table.properties
+        match = (UUID_ID if looked_up else FILE_ID).fullmatch(file.file_id)
         if not self.report.check(match is not None, "file.file-id", file.relative) or not self.buckets:
             return
         assert match is not None
@@ -361,7 +363,7 @@ class FileChecks:
                 for partition, ids in (write.metadata().get("partitionToReplaceFileIds") or {}).items():
                     replaced |= {(partition, file_id) for file_id in ids}
         groups: dict[tuple[str, str], set[str]] = {}
-        for file in files:
+        for file in [] if "lsm.index.type" in self.table.properties else files:
             if file.group not in replaced:
                 groups.setdefault((file.partition, file.file_id[:8]), set()).add(file.file_id)
         for (partition, bucket), ids in groups.items():

@@ -36,9 +36,9 @@ WRITTEN: dict[str, tuple[str, ...]] = {
     "hoodie.archivelog.folder": ("history",),
     "hoodie.table.format": ("native",),
     "hoodie.table.multiple.base.file.formats.enable": ("false",),
-    "lsm.bucket.index.num.buckets": (),
-    "lsm.bucket.index.hash.field": (),
 }
+BUCKETS = {"lsm.bucket.index.num.buckets": (), "lsm.bucket.index.hash.field": ()}
+LOOKUPS = {"lsm.index.type": ("SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM", "RECORD_INDEX")}
 MAY_BE_EMPTY = ("hoodie.table.partition.fields",)
 NEVER = ("hoodie.table.precombine.field", "hoodie.table.log.file.format")
 ONLY_CUSTOM = ("hoodie.record.merge.strategy.id", "hoodie.compaction.payload.class")
@@ -48,7 +48,10 @@ LOCKS = (".hoodie/lock", ".hoodie/.aux/lock")
 def check_properties(table: Table, report: Report) -> None:
     """Every key marked W is there with a legal value; the checksum is right."""
     where, found = "hoodie.properties", table.properties
-    for key, legal in WRITTEN.items():
+    of_index, other = (LOOKUPS, BUCKETS) if "lsm.index.type" in found else (BUCKETS, LOOKUPS)
+    for key in other:
+        report.check(key not in found, "props.extra", where, key)
+    for key, legal in {**WRITTEN, **of_index}.items():
         if report.check(key in found, "props.missing", where, key):
             filled = bool(found[key]) or key in MAY_BE_EMPTY
             legal_value = not legal or found[key] in legal

@@ -1,0 +1,56 @@
+"""Tasks of Spark that look keys up write the rows that one task writes, however a batch is split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streaming_lsm import LsmSink, LsmTable
+from tests.oracle.reader import read_snapshot
+from tests.oracle.validator import validate
+from tests.support.small_tables import OPTIONS as TABLE
+from tests.support.small_tables import SCHEMA, shown
+
+ROWS = "id string, country string, ts long, qty int, _lsm_delete boolean"
+FIXED = {key: value for key, value in TABLE.items() if "bucket" not in key}
+
+
+def frame(spark: SparkSession, batch: int, tasks: int) -> DataFrame:
+    """Rows of which each task has some that others have, too, in two partitions."""
+    parts = [
+        [(f"k{n}", "DE" if n % 3 else "FR", 100 * batch + task, n + task, batch > 0 and n % 11 == 0)
+         for n in range(100 * batch, 100 * batch + 300, task + 1)]
+        for task in range(tasks)
+    ]  # fmt: skip
+    return spark.createDataFrame(spark.sparkContext.parallelize(parts, tasks).flatMap(list), ROWS)
+
+
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+@pytest.mark.parametrize("version", [9, 10])
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_BLOOM"])
+def test_rows_are_the_same_by_one_task_and_by_several(
+    spark: SparkSession, tmp_path: Path, index: str, version: int, kind: str
+) -> None:
+    table: dict[str, object] = {
+        **FIXED,
+        "hoodie.index.type": index,
+        "hoodie.write.table.version": version,
+        "hoodie.datasource.write.table.type": kind,
+        "lsm.writer.id": "test",
+    }
+    found = {}
+    for tasks in (1, 3):
+        sink = LsmSink(tmp_path / str(tasks), {**table, "lsm.write.shuffle.partitions": tasks})
+        for number in range(3):
+            sink(frame(spark, number, 3), number)
+        found[tasks] = shown(LsmTable(tmp_path / str(tasks)))
+        keys = [row[:2] for row in found[tasks]]
+        assert len(set(keys)) == len(keys)
+        if kind == "MERGE_ON_READ" and version == 10:
+            assert validate(str(tmp_path / str(tasks))) == []
+            rows = read_snapshot(tmp_path / str(tasks)).select(SCHEMA.names).to_pandas().to_numpy()
+            assert sorted(map(tuple, rows)) == found[tasks]
+    assert found[1] == found[3]
+    assert len(found[1]) > 300
