@@ -77,6 +77,21 @@ class MaintainedTable(ReadableTable):
         return self.services.compact(engine or self._engine)[0]
 
     @names_failures
+    def cluster(self, engine: Engine | None = None) -> Instant | None:
+        """Sort rows by the columns that the options say into new file groups, which replace those that they were in.
+
+        Runs all pending clusterings; if none is pending, schedules one and runs it.
+
+        Returns:
+            The last completed clustering, None if there was nothing to cluster.
+
+        Raises:
+            UnsupportedTable: the table has a bucket index.
+            SchemaError: a sort column is not there, or has no order.
+        """
+        return self.services.cluster(engine or self._engine)[0]
+
+    @names_failures
     def clean(self) -> Instant | None:
         """Delete file slices that no retained commit needs; returns None if there was none."""
         return self.services.clean()

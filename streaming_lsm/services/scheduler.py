@@ -14,6 +14,12 @@ from streaming_lsm.services.archiving.planner import ArchiveSelection
 from streaming_lsm.services.archiving.runner import Archiver
 from streaming_lsm.services.cleaning.runner import Cleaner, CleanSelection
 from streaming_lsm.services.cleaning.worker import CleaningWorker
+from streaming_lsm.services.clustering.planner import ClusteringSelection
+from streaming_lsm.services.clustering.runner import (
+    cluster,
+    preview_clustering,
+    schedule_clustering,
+)
 from streaming_lsm.services.compaction.planner import CompactionSelection
 from streaming_lsm.services.compaction.runner import (
     compact,
@@ -73,6 +79,18 @@ class TableServices:
     def preview_compaction(self, *, log: bool = False) -> CompactionSelection:
         """Select the file slices that a compaction would merge now."""
         return preview_compaction(self._context, log=log)
+
+    def cluster(self, engine: Engine) -> tuple[Instant | None, ClusteringSelection | None]:
+        """Run pending clusterings, or schedule and run one; see `cluster`."""
+        return cluster(self._context, engine)
+
+    def schedule_clustering(self) -> tuple[Instant | None, ClusteringSelection | None]:
+        """Schedule a clustering without running it; see `schedule_clustering`."""
+        return schedule_clustering(self._context)
+
+    def preview_clustering(self) -> ClusteringSelection:
+        """Select the file slices that a clustering would sort now."""
+        return looked(self._context, lambda _: preview_clustering(self._context))
 
     def clean(self, engine: Engine | None = None) -> Instant | None:
         """Run pending cleans, then plan and run one; see `Cleaner.clean`."""
