@@ -53,7 +53,7 @@ class MaintainedTable(ReadableTable):
 
     @cached_property
     def services(self) -> TableServices:
-        """The compaction, cleaning and archiving services of the table."""
+        """The compaction, clustering, cleaning and archiving services of the table."""
         return TableServices(self._context, self.runtime.clock)
 
     @property
