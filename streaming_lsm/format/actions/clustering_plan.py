@@ -82,7 +82,7 @@ class ClusteringPlan:
         """Encode the requested file.
 
         Args:
-            base_path: path or URI of the table: Hudi names base files by their whole paths, logs by their names.
+            base_path: path or URI of the table: Hudi names files by their whole paths.
         """
         strategy = {"strategyClassName": _STRATEGY, "strategyParams": dict(self.params), "version": 1}
         plan = {
@@ -144,13 +144,15 @@ def _group_record(group: InputGroup, base_path: str) -> dict[str, object]:
 
 
 def _slice_record(one: ClusteredSlice, base_path: str) -> dict[str, object]:
-    path = file_path(one.partition_path, one.base_file) if one.base_file else None
+    def whole(name: str) -> str:
+        return f"{base_path}/{file_path(one.partition_path, name)}"
+
     return {
-        "dataFilePath": None if path is None else f"{base_path}/{path}",
-        "deltaFilePaths": list(one.logs),
+        "dataFilePath": whole(one.base_file) if one.base_file else "",
+        "deltaFilePaths": [whole(name) for name in one.logs],
         "fileId": one.file_id,
         "partitionPath": one.partition_path,
-        "bootstrapFilePath": None,
+        "bootstrapFilePath": "",
         "version": 1,
     }
 

@@ -29,12 +29,37 @@ class FileCut:
         self._rows += rows
         self._bytes += size
 
-    def files(self, counts: Int64s) -> Iterator[range]:
+    def files(self, counts: Int64s, boxes: Int64s | None = None, box_count: int = 1) -> Iterator[range]:
         """Yield the cells of one file after the other; `measure` may be called in between.
 
         Args:
             counts: int64 (cells,), the rows of each cell.
+            boxes, box_count: see `Cuts`. Boxes are halved as often as there are more rows than a file has, so that a
+                file is a box, narrow in each column.
         """
+        if boxes is None:
+            yield from self._evenly(counts)
+        else:
+            yield from self._halved(counts, boxes, 0, box_count)
+
+    def _halved(self, counts: Int64s, boxes: Int64s, first: int, end: int) -> Iterator[range]:
+        """Yield the files of some boxes."""
+        begin, stop = np.searchsorted(boxes, [first, end]).tolist()
+        rows = int(counts[begin:stop].sum())
+        if not rows:
+            return
+        if rows <= self._file_rows:
+            yield range(begin, stop)
+        elif end - first == 1:
+            for chosen in self._evenly(counts[begin:stop]):
+                yield range(begin + chosen.start, begin + chosen.stop)
+        else:
+            middle = (first + end) // 2
+            yield from self._halved(counts, boxes, first, middle)
+            yield from self._halved(counts, boxes, middle, end)
+
+    def _evenly(self, counts: Int64s) -> Iterator[range]:
+        """Yield the files of adjacent cells."""
         ends = np.cumsum(counts)
         first = taken = 0
         while first < len(counts):

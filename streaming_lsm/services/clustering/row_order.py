@@ -22,6 +22,7 @@ from streaming_lsm.services.clustering.rules import Z_ORDER
 
 _RANK_BITS = 12
 _CURVE_BITS = 63
+_CURVE = pa.schema([("curve", pa.uint64()), ("key", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,56 @@ class RowOrder:
             count_not_after(bounds, _by_columns(rows, (name,)))
             for name, bounds in zip(self.columns, self.bounds, strict=True)
         ]
-        return pa.Table.from_arrays([pa.array(interleaved(ranks), pa.uint64()), key], names=["curve", "key"])
+        return pa.Table.from_arrays([pa.array(interleaved(ranks), pa.uint64()), key], schema=_CURVE)
+
+    def cuts(self, sample: pa.Table, cells: int) -> Cuts:
+        """Choose the bounds between cells.
+
+        On a curve there are bounds where one of its highest bits changes, too: between two of these it fills a box.
+
+        Args:
+            sample: of the rows, with the columns `needed`.
+            cells: number of cells of about the same number of rows.
+        """
+        positions = ascending(self.positions(sample))
+        bounds = quantiles(positions, cells - 1)
+        if not self.curve:
+            return Cuts(bounds)
+        bits = min((cells - 1).bit_length(), self._bits)
+        steps = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(self._bits - bits)
+        aligned = pa.Table.from_arrays([pa.array(steps), pa.repeat("", len(steps))], schema=_CURVE)
+        bounds = ascending(pa.concat_tables([aligned, bounds.cast(_CURVE)]))
+        begins = np.concatenate([np.zeros(1, np.uint64), np.asarray(bounds.column("curve"))])
+        return Cuts(bounds, (begins >> np.uint64(self._bits - bits)).astype(np.int64), 1 << bits)
+
+    @property
+    def _bits(self) -> int:
+        """Bits of a place on the curve."""
+        return len(self.columns) * min(_RANK_BITS, _CURVE_BITS // len(self.columns))
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Cut the order of rows into cells.
+
+    Attributes:
+        bounds: the positions between cells, ascending.
+        boxes: int64 (cells,), on a curve: the number of the box that each cell is in, ascending; None on a line.
+        box_count: number of boxes, a power of two.
+    """
+
+    bounds: pa.Table
+    boxes: Int64s | None = None
+    box_count: int = 1
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return self.bounds.num_rows + 1
+
+    def cells_of(self, positions: pa.Table) -> Int64s:
+        """Return the cell of each position, int64 (rows,)."""
+        return count_not_after(self.bounds, positions)
 
 
 def order_of(positions: pa.Table) -> pa.Array[Any]:

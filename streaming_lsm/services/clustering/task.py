@@ -28,7 +28,7 @@ from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.services.clustering.cells import CellRows
 from streaming_lsm.services.clustering.file_cut import FileCut
-from streaming_lsm.services.clustering.row_order import RowOrder, ascending, count_not_after, order_of, quantiles
+from streaming_lsm.services.clustering.row_order import RowOrder, order_of
 from streaming_lsm.services.clustering.sample import RowSample
 from streaming_lsm.services.compaction.attempt import attempt_token, discard
 from streaming_lsm.services.compaction.target import CompactionTarget
@@ -96,18 +96,18 @@ class ClusteringTask:
         cells = min(outputs * per_file, _MOST_CELLS)
         sample, count = self._sample(slices, max(_SAMPLE, _PER_CELL * cells))
         order = self.order.fitted(sample)
-        bounds = quantiles(ascending(order.positions(sample)), cells - 1)
+        cuts = order.cuts(sample, cells)
         cut = FileCut(self.target_bytes, sum(map(_size, slices)) / max(1, count))
         kept: list[pa.Table] = []
         schema = self.target.schema
-        with CellRows(schema, bounds.num_rows + 1, self.target.spill_folder, self.held_bytes) as rows:
+        with CellRows(schema, cuts.cells, self.target.spill_folder, self.held_bytes) as rows:
             for block in self._blocks(slices):
                 if block.kept is not None:
                     kept.append(block.kept)
                 if block.rows.num_rows:
                     found = cast_table(block.rows, schema)
-                    rows.append(found, count_not_after(bounds, order.positions(found)))
-            for chosen in cut.files(rows.counts):
+                    rows.append(found, cuts.cells_of(order.positions(found)))
+            for chosen in cut.files(rows.counts, cuts.boxes, cuts.box_count):
                 parts = map(rows.of, chosen)
                 before = output.rows, output.bytes
                 if self.target.sorted_files:

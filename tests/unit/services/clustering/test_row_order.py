@@ -145,3 +145,26 @@ def test_files_are_cut_evenly_below_the_target_by_what_the_first_ones_measured()
     assert sizes[0] == 10_000
     assert all(16_000 <= size <= 20_000 for size in sizes[1:])
     assert list(FileCut(100, 1.0).files(np.zeros(3, np.int64))) == [range(3)]
+
+
+def test_files_of_a_curve_are_boxes_and_large_ones_of_equal_values_are_cut_by_key() -> None:
+    draw = np.random.default_rng(6)
+    x, y = draw.integers(0, 1 << 20, 8192), draw.integers(0, 1 << 20, 8192)
+    x[:2000], y[:2000] = 1 << 21, 1 << 21
+    table = pa.table({RECORD_KEY: [f"k{n:05}" for n in range(8192)], "x": x, "y": y})
+    order = RowOrder.of(["x", "y"], Z_ORDER, table.schema).fitted(table)
+    cuts = order.cuts(table, 128)
+    cells = cuts.cells_of(order.positions(table))
+    counts = np.bincount(cells, minlength=cuts.cells)
+    files = list(FileCut(500, 1.0).files(counts, cuts.boxes, cuts.box_count))
+    of_file = np.full(cuts.cells, -1)
+    for number, chosen in enumerate(files):
+        of_file[chosen.start : chosen.stop] = number
+    assert (of_file[cells] >= 0).all()
+    assert max(np.bincount(of_file[cells])) <= 500
+    boxes = [(x[rows], y[rows]) for n in range(len(files)) if len(rows := np.flatnonzero(of_file[cells] == n))]
+    spread = [(a.min(), a.max(), b.min(), b.max()) for a, b in boxes if a.max() < 1 << 21]
+    for one in spread:
+        for other in spread:
+            apart = one[1] < other[0] or other[1] < one[0] or one[3] < other[2] or other[3] < one[2]
+            assert apart or one == other
