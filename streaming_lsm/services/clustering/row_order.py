@@ -22,7 +22,7 @@ from streaming_lsm.services.clustering.rules import Z_ORDER
 
 _RANK_BITS = 12
 _CURVE_BITS = 63
-_CURVE = pa.schema([pa.field("curve", pa.uint64()), pa.field("key", pa.string())])
+_CURVE = pa.schema([]).append(pa.field("curve", pa.uint64())).append(pa.field("key", pa.string()))
 
 
 @dataclass(frozen=True)
