@@ -289,3 +289,23 @@ def test_a_clustering_takes_effect_once_whatever_call_it_dies_at(tmp_path: Path,
         table.cluster()
         assert len(clusterings(table)) == 1, counting.calls[call]
         assert_sound(table, model)
+
+
+@pytest.mark.parametrize("keeps_plan", [True, False])
+def test_a_repair_replaces_what_the_plan_of_a_clustering_names_or_tells_its_doubt(
+    tmp_path: Path, keeps_plan: bool
+) -> None:
+    table, model = grown(tmp_path)
+    table.cluster()
+    for path in (tmp_path / ".hoodie" / "timeline").glob("2*"):
+        if path.name.endswith(".clustering.requested") and keeps_plan:
+            continue
+        path.unlink()
+    lost = reopened(table, **CLUSTERED)
+    plan, _ = lost.repair()
+    if keeps_plan:
+        assert any("as its plan says" in doubt for doubt in plan.doubts)
+        assert shown(lost) == sorted(model.values())
+        assert [lost.timeline.read_commit(found).operation_type for found in clusterings(lost)] == ["CLUSTER"]
+    else:
+        assert any("may be a clustering" in doubt for doubt in plan.doubts)
