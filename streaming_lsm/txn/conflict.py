@@ -159,10 +159,8 @@ def check_conflicts(
         replaced = min(_replaced(own, commit), default=None)
         if replaced is not None:
             raise ClusteringConflict(_text(now, other, unit_of(table, replaced), "replaced"))
-        if commit.operation_type == CLUSTER:
-            continue
-        # Beside a compaction a base file that began earlier would be the older one.
-        logs_only = non_blocking or _is_compaction(commit)
+        # Beside a compaction or clustering a base file that began earlier would be the older one.
+        logs_only = non_blocking or _is_compaction(commit) or commit.operation_type == CLUSTER
         changed = next(_both_changed(own, _changed_live(now, commit, table), logs_only=logs_only), None)
         if changed is not None:
             raise WriteConflict(_text(now, other, changed, "changed"))

@@ -82,7 +82,7 @@ class ClusteringPlan:
         """Encode the requested file.
 
         Args:
-            base_path: path or URI of the table: Hudi names files by their whole paths.
+            base_path: path or URI of the table, nothing of it quoted: Hudi names files by their whole paths.
         """
         strategy = {"strategyClassName": _STRATEGY, "strategyParams": dict(self.params), "version": 1}
         plan = {

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from urllib.parse import unquote
 
 from streaming_lsm import config
 from streaming_lsm.errors import LsmError, UnsupportedTable
@@ -114,7 +115,7 @@ def schedule_clustering(
         plan = selection.plan
         planned = Instant(requested, CLUSTERING, State.REQUESTED)
         _order(plan, CompactionTarget.of_run(context, tx.timeline, planned))
-        planned = tx.schedule(CLUSTERING, requested, plan.encode(context.storage.uri))
+        planned = tx.schedule(CLUSTERING, requested, plan.encode(unquote(context.storage.uri)))
     _LOG.info("scheduled %s in %s: %s", planned.path, context.storage.uri, selection)
     return planned, selection
 

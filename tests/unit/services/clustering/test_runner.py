@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ClusteringConflict, LsmError, SchemaError, UnsupportedTable
+from streaming_lsm.errors import ClusteringConflict, LsmError, SchemaError, UnsupportedTable, WriteConflict
+from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.txn.locked_table import Beside, LockedTable
+from streaming_lsm.txn.retries import Attempt
 from tests.oracle.reader import read_snapshot
 from tests.support.crash_points import EVERY_CALL
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
@@ -20,6 +28,7 @@ from tests.support.metadata_tables import assert_settled
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, grow, reopened
 from tests.support.small_tables import create, rows, shown
 
+T, R = TypeVar("T"), TypeVar("R")
 CLUSTERED: dict[str, object] = {
     **OPTIONS_OF_SERVICES,
     "hoodie.bucket.index.num.buckets": None,
@@ -205,7 +214,7 @@ def test_a_write_that_began_before_a_clustering_fails_if_it_changes_what_that_re
             plan = plan.at(tx.begin(plan.action))
             other.upsert(rows((f"x{key}", "nl", 1, 1)))
             assert other.cluster() is not None
-            table._write_here(tx, plan, rows((key, "nl", 99, 99)), type("A", (), {"number": 0})())
+            table._write_here(tx, plan, rows((key, "nl", 99, 99)), Attempt())
         model[f"x{key}"] = (f"x{key}", "nl", 1, 1)
     model["fresh"] = ("fresh", "nl", 99, 99)
     assert_sound(reopened(table, **CLUSTERED), model)
@@ -268,7 +277,7 @@ def test_a_rollback_and_a_restore_undo_a_clustering(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
 def test_a_clustering_takes_effect_once_whatever_call_it_dies_at(tmp_path: Path, fault: Fault) -> None:
     template, model = grown(tmp_path / "template")
-    step = 1 if EVERY_CALL else 47
+    step = 1 if EVERY_CALL else 97
 
     def copy(number: int) -> LsmTable:
         folder = tmp_path / f"copy{number}"
@@ -309,3 +318,66 @@ def test_a_repair_replaces_what_the_plan_of_a_clustering_names_or_tells_its_doub
         assert [lost.timeline.read_commit(found).operation_type for found in clusterings(lost)] == ["CLUSTER"]
     else:
         assert any("may be a clustering" in doubt for doubt in plan.doubts)
+
+
+class _Held:
+    """An engine that begins, and works when it is let."""
+
+    width = 1
+
+    def __init__(self) -> None:
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        self.begun.set()
+        assert self.let_go.wait(60)
+        return map(task, items)
+
+
+def test_a_write_waits_for_a_running_clustering_of_its_file_groups(tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    waits = {**CLUSTERED, "lsm.write.single.writer.wait.ms": 60_000}
+    other, engine = reopened(table, **waits), _Held()
+    thread = threading.Thread(target=lambda: other.cluster(engine))
+    thread.start()
+    assert engine.begun.wait(60)
+    writer = reopened(table, **waits)
+
+    def sleep(seconds: float) -> None:
+        if any(found.action == "deltacommit" for found in writer.timeline.pending):  # it has begun, and waits
+            engine.let_go.set()
+        time.sleep(seconds)
+
+    writer.runtime = replace(Runtime(), sleep=sleep)
+    row = ("k5", "nl", 99, 99)
+    writer.upsert(rows(row))
+    thread.join(60)
+    assert [found.action for found in writer.timeline.completed_writes[-2:]] == ["replacecommit", "deltacommit"]
+    assert_sound(writer, {**model, "k5": row})
+
+
+def test_a_base_file_that_was_requested_before_a_clustering_is_not_written_on_top_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that is made alone has its time before it waits: its base file would be the older one."""
+    table, model = grown(tmp_path, **of_kind(10, "lsm_tree", "COPY_ON_WRITE"))
+    other, acquire, clustered = reopened(table, **CLUSTERED), LockedTable.acquire, []
+
+    def acquire_later(locked: LockedTable, beside: Beside, own: Instant | None = None) -> None:
+        if own is not None:
+            clustered.append(other.cluster())
+        acquire(locked, beside, own)
+
+    monkeypatch.setattr(LockedTable, "acquire", acquire_later)
+
+    def write_alone() -> None:
+        with table.transaction(alone=True) as tx:
+            plan = table.plan(tx, "upsert")
+            plan = plan.at(tx.begin(plan.action))
+            assert clustered[0] is not None
+            assert plan.instant < clustered[0].requested
+            table._write_here(tx, plan, rows(("k5", "nl", 99, 99)), Attempt())
+
+    with pytest.raises(WriteConflict, match="has changed partition"):
+        write_alone()
+    assert shown(other) == sorted(model.values())
