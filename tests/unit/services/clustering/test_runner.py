@@ -336,7 +336,8 @@ class _Held:
 
 def test_a_write_waits_for_a_running_clustering_of_its_file_groups(tmp_path: Path) -> None:
     table, model = grown(tmp_path)
-    waits = {**CLUSTERED, "lsm.write.single.writer.wait.ms": 60_000}
+    patient = {"lsm.write.single.writer.wait.ms": 60_000, "hoodie.write.lock.wait_time_ms": 60_000}
+    waits = {**CLUSTERED, **patient}
     other, engine = reopened(table, **waits), _Held()
     thread = threading.Thread(target=lambda: other.cluster(engine))
     thread.start()
