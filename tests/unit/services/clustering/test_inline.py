@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.support.service_tables import OPTIONS_OF_SERVICES, reopened
 from tests.support.small_tables import create, rows, shown
 from tests.unit.services.clustering.test_runner import CLUSTERED, clusterings, grown
 
+ROOT = Path(__file__).parents[4]
 COMMITS = "hoodie.clustering.inline.max.commits"
 
 
@@ -94,3 +96,20 @@ def test_the_command_line_plans_schedules_and_clusters(tmp_path: Path, capsys: p
     done = json.loads(run("--json"))
     assert done["completed"] == table.timeline.completed_writes[-1].file_name
     assert "clustered already" in run()
+
+
+def test_the_job_clusters_what_is_due(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.nice", lambda by: by)  # the process of the tests keeps its own
+    table, model = grown(tmp_path)
+    job = importlib.util.spec_from_file_location("cluster_job", ROOT / "jobs" / "cluster.py")
+    assert job is not None
+    assert job.loader is not None
+    module = importlib.util.module_from_spec(job)
+    job.loader.exec_module(module)
+    assert module.main([f"lsm.table.path={tmp_path}", "--threads", "1", f"{COMMITS}=2"]) == 0
+    scheduled, done = capsys.readouterr().out.splitlines()
+    assert scheduled.startswith("scheduled ")
+    assert f"replaced by 1 new one, {len(model)} rows in" in done
+    assert len(clusterings(table)) == 1
