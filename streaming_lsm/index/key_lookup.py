@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s, pc, strings
+from streaming_lsm.arrow.columns import Int64s
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.key_index import WantedKeys
 from streaming_lsm.index.live_file_groups import LiveFileGroup
 from streaming_lsm.query.slices.slice_reader import SliceReader
-from streaming_lsm.query.slices.stored_keys import stored_keys
+from streaming_lsm.query.slices.stored_keys import find_stored_keys
 
 PRUNED_KEYS = 1 << 16
 """Keys up to which files and row groups are pruned by them. More are in most row groups."""
@@ -31,7 +30,7 @@ class KeyLookup:
         reader: reads the slices of the table.
         groups: the live file groups of each partition by number.
         width: number of slices that are read in parallel.
-        by_blooms: whether bloom filters of base files are used; see `stored_keys`.
+        by_blooms: whether bloom filters of base files are used; see `find_stored_keys`.
     """
 
     reader: SliceReader
@@ -67,21 +66,10 @@ class KeyLookup:
         """Yield the places in `keys` of those that each slice has."""
 
         def places(one: FileSlice) -> Int64s:
-            return _places(list(stored_keys(self.reader, one, wanted, by_blooms=self.by_blooms)), keys)
+            return find_stored_keys(self.reader, one, keys, wanted, by_blooms=self.by_blooms)
 
         if self.width == 1 or len(slices) == 1:
             yield from map(places, slices)
             return
         with ThreadPoolExecutor(self.width) as threads:
             yield from threads.map(places, slices)
-
-
-def _places(found: list[pa.Array[Any]], keys: pa.StringArray) -> Int64s:
-    if not found:
-        return np.zeros(0, np.int64)
-    stored = strings(pa.chunked_array(found, pa.string()))
-    # The smaller side is hashed.
-    if len(stored) < len(keys):
-        return np.flatnonzero(np.asarray(pc.is_in(keys, value_set=stored)))
-    places = pc.index_in(stored, value_set=keys).drop_null()
-    return np.asarray(places, np.int64)
