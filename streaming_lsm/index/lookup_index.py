@@ -31,6 +31,7 @@ class LookupPlan:
         inserts: chooses file groups for new keys.
         lookup: finds the file groups of keys; None for an operation that takes all keys as new.
         is_global: whether keys are looked up in all partitions.
+        settles: whether the task finds file groups; else it leaves that to the one that it sends its rows to.
         moves: whether the row of a key moves to the partition of the event that wins, with a global index.
     """
 
@@ -38,6 +39,7 @@ class LookupPlan:
     lookup: KeyLookup | None = None
     is_global: bool = False
     moves: bool = True
+    settles: bool = True
 
 
 class LiveKeys(NamedTuple):
@@ -73,6 +75,16 @@ class LookupIndex:
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:  # noqa: ARG002
         """Number the partition of each row; `settle` finds its file group. See `Index.locate`."""
         return self._numbers_of(texts_of(partitions))[codes_of(partitions)]
+
+    def located(self, groups: BucketIds, numbers: Int64s) -> Int64s:
+        """Number the partitions of rows that another task has located; see `PartitionIndex`.
+
+        Args:
+            groups: what it has numbered.
+            numbers: int64 (rows,), indices into `groups`.
+        """
+        found: Int64s = self._numbers_of(groups.partitions)[groups.partition[numbers]]
+        return found
 
     def _numbers_of(self, partitions: Iterable[str]) -> Int64s:
         known = [self._partitions.setdefault(path, len(self._partitions)) for path in partitions]

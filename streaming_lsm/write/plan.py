@@ -238,6 +238,12 @@ class WritePlan:
         inserts = replace(self.lookup.inserts, rows=rows)
         return replace(self, lookup=replace(self.lookup, inserts=inserts))
 
+    def settling(self, settles: bool) -> WritePlan:
+        """Set whether a task finds the file groups of its rows, or the one to which it sends them."""
+        if self.lookup is None:
+            return self
+        return replace(self, lookup=replace(self.lookup, settles=settles))
+
     def with_groups(self, groups: TaskFileGroups) -> WritePlan:
         """Set the file groups that the task writes."""
         return replace(
