@@ -79,6 +79,10 @@ _COMBINE = {
 }
 
 
+_MOST_COVERED = 64
+"""Most logs of a file group among which a write looks for those that its accumulated key entries cover."""
+
+
 class WritableTable(MaintainedTable):
     """Plans and commits the writes of a table; how rows come to its files is left to its subclass and to the sink.
 
@@ -246,7 +250,15 @@ class WritableTable(MaintainedTable):
             detect_early=self.options[config.EARLY_CONFLICTS] and not self._is_non_blocking,
             file_names=None if versions is None else versions.file_names,
             columns_version=None if versions is None else versions.latest.version,
+            logs=self._groups.newest_logs(_MOST_COVERED) if self._accumulates_keys else None,
         )
+
+    @property
+    def _accumulates_keys(self) -> bool:
+        """Whether logs have accumulated key entries: with a bucket index, only if they are asked for."""
+        asked = self.options[config.LOG_KEYS_ACCUMULATED]
+        wanted = self.options[config.INDEX_TYPE] != "BUCKET" if asked is None else asked
+        return wanted and self.options[config.LOG_KEYS] and self.config.has_native_logs
 
     @property
     def _retention_seconds(self) -> int:

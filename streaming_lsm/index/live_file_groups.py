@@ -132,6 +132,11 @@ class LiveFileGroups:
         """Paths of the logs of kept deletes by bucket (docs/format/06-services.md, "Kept deletes")."""
         return self._kept_deletes.copy()
 
+    def newest_logs(self, most: int) -> Mapping[BucketId, tuple[str, ...]]:
+        """Return the paths of the newest logs of each bucket that has some, the oldest first; at most so many."""
+        groups = self._groups.items()
+        return {bucket: tuple(path for _, path in group.logs[-most:]) for bucket, group in groups if group.logs}
+
     @property
     def have_rows_in_logs(self) -> bool:
         """Whether a file slice has log files besides those of kept deletes."""
