@@ -30,20 +30,23 @@ class LogKeys:
 
     @staticmethod
     def entry_of(keys: Iterable[pa.ChunkedArray[Any]], options: LogKeyOptions) -> KeyEntry:
-        """Build the entry of keys in any order."""
+        """Build the entry of keys in any order, strings without nulls."""
         found = LogKeys(options)
         for part in keys:
-            found.add(part)
+            ends = pc.min_max(part).as_py()  # by bytes, as the order of the files
+            if len(part):
+                found._add(part, ends["min"], ends["max"])
         return found.entry()
 
     def add(self, keys: pa.ChunkedArray[Any]) -> None:
-        """Add record keys, strings without nulls."""
-        if not len(keys):
-            return
+        """Add record keys that ascend, as the footer declares, strings without nulls."""
+        if len(keys):
+            self._add(keys, str(keys[0].as_py()), str(keys[-1].as_py()))
+
+    def _add(self, keys: pa.ChunkedArray[Any], low: str, high: str) -> None:
         self._count += len(keys)
-        ends = pc.min_max(keys).as_py()  # by bytes, as the order of the files
-        self._low = ends["min"] if self._low is None else min(self._low, ends["min"])
-        self._high = max(self._high, ends["max"])
+        self._low = low if self._low is None else min(self._low, low)
+        self._high = max(self._high, high)
         if self._count <= self._options.most_keys:
             self._held.append(keys)
             self.held_bytes += keys.nbytes
