@@ -79,10 +79,6 @@ _COMBINE = {
 }
 
 
-_MOST_COVERED = 64
-"""Most logs of a file group among which a write looks for those that its accumulated key entries cover."""
-
-
 class WritableTable(MaintainedTable):
     """Plans and commits the writes of a table; how rows come to its files is left to its subclass and to the sink.
 
@@ -250,7 +246,7 @@ class WritableTable(MaintainedTable):
             detect_early=self.options[config.EARLY_CONFLICTS] and not self._is_non_blocking,
             file_names=None if versions is None else versions.file_names,
             columns_version=None if versions is None else versions.latest.version,
-            logs=self._groups.newest_logs(_MOST_COVERED) if self._accumulates_keys else None,
+            logs=self._groups.newest_logs if self._accumulates_keys and not is_replacing else None,
         )
 
     @property

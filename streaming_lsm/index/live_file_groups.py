@@ -25,6 +25,8 @@ from streaming_lsm.format.table.file_names import (
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
+MOST_NEWEST = 64
+"""Most logs of a file group among which a write looks for those that its accumulated key entries cover."""
 _LATEST = "9" * 17
 
 
@@ -109,6 +111,8 @@ class LiveFileGroups:
         self._file_ids: dict[BucketId, str] = {}
         self._bases: dict[BucketId, BaseFile] = {}
         self._kept_deletes: dict[BucketId, tuple[str, ...]] = {}
+        self._newest_logs: dict[BucketId, tuple[str, ...]] = {}
+        self._changed: set[BucketId] = set()
         self._with_rows_in_logs: set[BucketId] = set()
         self._groups_by_logs: Counter[int] = Counter()
 
@@ -132,10 +136,13 @@ class LiveFileGroups:
         """Paths of the logs of kept deletes by bucket (docs/format/06-services.md, "Kept deletes")."""
         return self._kept_deletes.copy()
 
-    def newest_logs(self, most: int) -> Mapping[BucketId, tuple[str, ...]]:
-        """Return the paths of the newest logs of each bucket that has some, the oldest first; at most so many."""
-        groups = self._groups.items()
-        return {bucket: tuple(path for _, path in group.logs[-most:]) for bucket, group in groups if group.logs}
+    @property
+    def newest_logs(self) -> Mapping[BucketId, tuple[str, ...]]:
+        """Paths of the newest logs of each bucket that has some, the oldest first; at most `MOST_NEWEST`."""
+        for bucket in self._changed:
+            self._newest_logs[bucket] = tuple(path for _, path in self._groups[bucket].logs[-MOST_NEWEST:])
+        self._changed.clear()
+        return self._newest_logs.copy()
 
     @property
     def have_rows_in_logs(self) -> bool:
@@ -253,6 +260,7 @@ class LiveFileGroups:
             if not self._groups_by_logs[count]:
                 del self._groups_by_logs[count]
         self._groups_by_logs[len(group.logs)] += 1
+        self._changed.add(bucket)
         self._groups[bucket], self._file_ids[bucket] = group, group.file_id
         if group.base is not None:
             self._bases[bucket] = group.base

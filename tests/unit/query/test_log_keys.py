@@ -133,7 +133,7 @@ def test_an_entry_of_a_log_that_was_rolled_back_is_passed_over(tmp_path: Path, m
     def dies(*_: object) -> None:
         every = sorted(path for path in data_files(tmp_path) if path.endswith(".log.parquet"))
         assert len(every) == 3
-        monkeypatch.setattr(LiveFileGroups, "newest_logs", lambda *_: {("DE", 0): tuple(every)})
+        monkeypatch.setattr(LiveFileGroups, "newest_logs", {("DE", 0): tuple(every)})
         write(other, "k3")
         raise RuntimeError("the writer dies")
 
