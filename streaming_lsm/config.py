@@ -148,6 +148,10 @@ def boolean(key: str, default: bool, group: str, doc: str, *aliases: str) -> Opt
     )
 
 
+def optional_boolean(key: str, group: str, doc: str) -> Option[bool | None]:
+    return _register(Option(key=key, default=None, parse=_boolean, kind="boolean", group=group, doc=doc))
+
+
 def integer(key: str, default: int, group: str, doc: str, *aliases: str, minimum: int = 0) -> Option[int]:
     parse = _integer(minimum)
     return _register(
@@ -283,6 +287,10 @@ _FILES = "Files"
 COMPRESSION = choice("hoodie.parquet.compression.codec", "zstd", ("zstd", "snappy", "gzip", "lz4", "uncompressed"), _FILES, "Parquet codec. Hudi's default is gzip.")
 ROW_GROUP_ROWS = integer("lsm.parquet.row.group.rows", 16384, _FILES, "Rows per Parquet row group; a look-up by key reads whole row groups.", minimum=1)
 KEY_BLOOM = boolean("lsm.parquet.key.bloom.filter.enabled", True, _FILES, "Write Parquet's bloom filters of the record keys of each row group, about a byte per row, by which look-ups, and filters by `=` and `IN` on the key, leave out row groups. Needs PyArrow 24; without it none are written.")
+LOG_KEYS = boolean("lsm.log.key.index.enabled", True, _FILES, "Write the range and a bloom filter of its record keys into the footer of each native log, some two bytes and a half per row, by which look-ups, and filters by `=` and `IN` on the key, leave out logs.")
+LOG_KEYS_ACCUMULATED = optional_boolean("lsm.log.key.index.accumulated", _FILES, "Repeat the ranges and bloom filters of earlier logs of the file group in those of later ones, so that one footer tells of many logs: each is repeated once for every doubling of their number. Not set: false with the bucket index, where a key is looked for in one file group only; else true.")
+LOG_KEYS_FPP = fraction("lsm.log.key.index.fpp", 0.001, _FILES, "False positive probability of the bloom filter of a native log.")
+LOG_KEYS_MAX_BYTES = integer("lsm.log.key.index.max.bytes", 65536, _FILES, "Most bytes that a bloom filter of a native log, or those repeated of earlier logs, take in its footer. A log of more keys, 27,000 by default, has their range and the filters of its row groups.")
 PAGE_BYTES = integer("hoodie.parquet.page.size", 1048576, _FILES, "Uncompressed bytes of a Parquet page.", minimum=1024)
 LOG_MAX_BYTES = integer("hoodie.logfile.max.size", 1073741824, _FILES, "Size in bytes at which a log file is closed and the next log version of the same instant begins.", minimum=1)
 DATA_BLOCK_FORMAT = choice("hoodie.logfile.data.block.format", "avro", ("avro", "parquet"), _FILES, "Format of the data blocks in inline logs, which only tables before version 10 have.")

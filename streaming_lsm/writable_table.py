@@ -256,6 +256,7 @@ class WritableTable(MaintainedTable):
             lookup=lookup,
             file_names=None if versions is None else versions.file_names,
             columns_version=None if versions is None else versions.latest.version,
+            logs=self._groups.newest_logs if self._accumulates_keys and not is_replacing else None,
         )
 
     def _lookup_plan(self, timeline: Timeline, operation: str) -> LookupPlan | None:
@@ -295,6 +296,13 @@ class WritableTable(MaintainedTable):
                 f"set {option.key}=false to update it in the partition that it is in"
             )
         return moves
+
+    @property
+    def _accumulates_keys(self) -> bool:
+        """Whether logs have accumulated key entries: with a bucket index, only if they are asked for."""
+        asked = self.options[config.LOG_KEYS_ACCUMULATED]
+        wanted = not self.config.has_buckets if asked is None else asked
+        return wanted and self.options[config.LOG_KEYS] and self.config.has_native_logs
 
     @property
     def _retention_seconds(self) -> int:

@@ -22,7 +22,8 @@ from streaming_lsm.config import READ_THREADS
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, StorageError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
 from streaming_lsm.file_group.gone_files import gone_file
-from streaming_lsm.file_group.key_index import KeyIndex, WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
+from streaming_lsm.file_group.key_index import KeyIndex
 from streaming_lsm.file_group.row_limits import RowLimits
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.column_versions import FileNames, StoredNames, names_at

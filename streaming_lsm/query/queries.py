@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from streaming_lsm.errors import SchemaError, TableNotFound, UnsupportedTable
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.format.column_versions import ColumnVersions, FileNames
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS

@@ -55,9 +55,11 @@ HEADING = (
 def line(result: Result) -> str:
     """One row of the table."""
     ours, reference = median(result.ours), median(result.reference)
+    shown = time_text if result.timed else "{:,.2f}".format
+    rates = [rate(result, seconds) if result.timed else result.unit for seconds in (ours, reference)]
     return (
-        f"{result.name:44} {time_text(ours):>10} {time_text(reference):>10} {rate(result, ours):>16} "
-        f"{rate(result, reference):>16} {result.ratio:6.2f} {sign(result):>1} {result.target:5.2f} "
+        f"{result.name:44} {shown(ours):>10} {shown(reference):>10} {rates[0]:>16} "
+        f"{rates[1]:>16} {result.ratio:6.2f} {sign(result):>1} {result.target:5.2f} "
         f"{'ok  ' if result.reached else 'MISS'} {result.note}"
     )
 

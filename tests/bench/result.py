@@ -21,6 +21,7 @@ class Result:
         speed: whether the target is a rate to reach (ratio = our rate / the reference's), else a time to keep
             (ratio = our time / the reference's).
         note: what the reference is, in a few words.
+        timed: whether `ours` and `reference` are seconds, else a figure and its limit in `unit`.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Result:
     target: float
     speed: bool
     note: str
+    timed: bool = True
 
     @property
     def ratio(self) -> float:

@@ -42,7 +42,12 @@ class Explanation:
             ("by bucket", skipped.by_bucket),
             ("by column_stats", skipped.by_ranges),
         )
-        yield _line("files", counts.files, ("by keys and statistics", counts.files_skipped))
+        yield _line(
+            "files",
+            counts.files + counts.unopened,
+            ("by keys and statistics", counts.files_skipped),
+            ("by the key entries of newer logs", counts.unopened),
+        )
         yield _line(
             "row groups",
             counts.row_groups,

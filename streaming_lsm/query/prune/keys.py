@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import strings
 from streaming_lsm.errors import LsmError
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.query.prune.predicate import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streaming_lsm.file_group.data_file import DataFile
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.query.prune.row_groups import RowGroupCounts
 
 

@@ -14,7 +14,8 @@ from streaming_lsm.arrow.columns import Int64s, pc, strings
 from streaming_lsm.arrow.text_search import search_texts
 from streaming_lsm.file_group.data_file import DataFile, open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
+from streaming_lsm.file_group.key_search import KeySearch
 from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.format.base_file_footer import bloom_of_footer
 from streaming_lsm.query.slices.log_parts import LogBlocks
@@ -46,11 +47,11 @@ def find_stored_keys(
     Raises:
         CorruptFileError, UnsupportedTable, StorageError: see `SliceReader.blocks`.
     """
-    search = _Search(keys)
+    search, of_logs = _Search(keys), None if wanted is None else KeySearch(wanted)
     with ExitStack() as files:
         names = reader.file_names
         if file_slice.is_native:
-            opened = open_slice(reader.storage, file_slice, reader.rule, files, file_names=names)
+            opened = open_slice(reader.storage, file_slice, reader.rule, files, file_names=names, search=of_logs)
         else:
             opened = [] if file_slice.base is None else [open_base(reader.storage, file_slice.base, files, names)]
         for file in opened:

@@ -205,7 +205,8 @@ def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
         file_ids = dict(groups[position] for position in positions.tolist())
         bases = {group: plan.bases[group] for group in file_ids if group in plan.bases} if plan.bases else {}
         kept = {group: plan.kept_deletes[group] for group in bases if group in plan.kept_deletes}
-        told = pickle.dumps(TaskFileGroups(file_ids, bases, kept))
+        logs = None if plan.logs is None else {group: plan.logs[group] for group in file_ids if group in plan.logs}
+        told = pickle.dumps(TaskFileGroups(file_ids, bases, kept, logs))
         yield _cut_message(pa.py_buffer(told), each, _DRIVER, 0, run=False)
 
 

@@ -53,7 +53,7 @@ def test_a_key_goes_to_the_same_group_whatever_else_a_task_has() -> None:
 
 
 def test_groups_with_logs_take_no_rows_that_are_merged_with_base_files() -> None:
-    groups = {0: LiveFileGroup("a", None, (("t", "a.log"),), 5), 1: LiveFileGroup("b", None, (), 0)}
+    groups = {0: LiveFileGroup("a", None, (("t", "a.log"),), (5,)), 1: LiveFileGroup("b")}
     assert small_groups(groups, SIZES) == [(1, 0), (0, 5)]
     assert small_groups(groups, SIZES, merges=True) == []
 
