@@ -19,6 +19,7 @@ from streaming_lsm.config import (
     Options,
 )
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
@@ -100,6 +101,11 @@ class MetadataTable:
         return [kept.name for kept in self._kept]
 
     @property
+    def ranged_columns(self) -> Sequence[str]:
+        """Columns whose ranges it records."""
+        return tuple(dict.fromkeys(column for kept in self._kept for column in kept.columns))
+
+    @property
     def last_time(self) -> str:
         """The largest time of the metadata table's timeline; ``""`` without a metadata table."""
         return self._timeline.last_time if self._timeline else ""
@@ -178,13 +184,16 @@ class MetadataTable:
                     self._add(kind, name, data, times)
         self._data = data
 
-    def record(self, action: Instant, data: bytes, times: InstantSource) -> None:
+    def record(
+        self, action: Instant, data: bytes, times: InstantSource, stats: Sequence[WriteStat] | None = None
+    ) -> None:
         """Commit the file changes of an action to the metadata table, just before the action is completed.
 
         Args:
             action: the running action.
             data: content of its completed file.
             times: instant times of the data table.
+            stats: the write stats in `data`, if they are at hand.
 
         Raises:
             Fenced: another writer took the lock; a completed delta commit is deleted.
@@ -192,10 +201,10 @@ class MetadataTable:
         if self._timeline is None:
             return
         try:
-            changes = FileChanges.of(action, data)
+            changes = FileChanges.of(action, data, stats)
             if changes.deleted and self._data is not None:
                 changes = changes.known_to(metadata_listing(self._storage, self._data))
-            records = self._records(RecordedAction(action, data, changes))
+            records = self._records(RecordedAction(action, data, changes, stats or ()))
             commit_records(
                 metadata=self._metadata,
                 requested=action.requested,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, paths_of
 
@@ -50,4 +50,5 @@ class Outcome:
             compacted: whether the action is a compaction.
         """
         extra = {**self.extra, "schema": self.schema_json, **entries}
-        return CommitMetadata(self.stats, self.operation, extra, compacted=compacted, replaced=self.replaced)
+        stats = tuple(replace(stat, ranges=None) if stat.ranges else stat for stat in self.stats)
+        return CommitMetadata(stats, self.operation, extra, compacted=compacted, replaced=self.replaced)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.buffers import array_of, bytes_of, nulls
 from streaming_lsm.arrow.columns import Flags, flags, int64s, pc
 from streaming_lsm.arrow.text_order import may_differ
+from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.avro.decimals import decimals_of_bytes
 from streaming_lsm.format.avro.varints import Stretch
 from streaming_lsm.format.hfile.cells import Cells
@@ -76,7 +77,8 @@ RANGES = pa.struct(
 _PART = "ColumnStatsMetadata"
 _NULL, _DECIMAL = 1, 10
 _DIGITS = re.compile(r"([0-9]{1,2}),([0-9]{1,2})")
-_MAX_DIGITS = 38
+_MAX_DIGITS, _SHORT = 38, 32
+_WIDEST = (float("-inf"), float("nan"))
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 # Not bytes: Java compares those of logs as signed, and a Parquet file as unsigned.
 _TYPES: dict[int, tuple[str, pa.DataType]] = {
@@ -93,7 +95,16 @@ _TYPES: dict[int, tuple[str, pa.DataType]] = {
     19: ("LongWrapper", _LOCAL),
 }
 """Wrapper and type of the ordinals of index version 2; those that are missing bound nothing here."""
-_ORDINALS = {kind: ordinal for ordinal, (_, kind) in _TYPES.items() if not pa.types.is_floating(kind)}
+_ORDINALS: dict[pa.DataType, tuple[int, str]] = {
+    **{kind: (ordinal, wrapper) for ordinal, (wrapper, kind) in _TYPES.items()},
+    pa.binary(): (8, "BytesWrapper"),
+    pa.time32("ms"): (13, "IntWrapper"),
+    pa.time64("us"): (14, "LongWrapper"),
+    pa.timestamp("ns", "UTC"): (17, "LongWrapper"),
+    pa.timestamp("ns"): (20, "LongWrapper"),
+}
+"""Ordinal and wrapper of the types that are written."""
+_FIXED = (9, "BytesWrapper")
 _EXACT = Context(prec=_MAX_DIGITS + 2)
 _UNORDERED = ("BytesWrapper", "TimeMicrosWrapper", "DecimalWrapper")
 _UNTYPED: dict[str, pa.DataType] = {
@@ -114,8 +125,10 @@ def range_key(column: str, partition: str, file_name: str | None = None) -> str:
 
 def range_row(
     file_name: str, column: str, bounds: tuple[pa.Scalar[Any], pa.Scalar[Any]], values: int, nulls: int
-) -> dict[str, Any] | None:
+) -> dict[str, Any]:
     """Build the range of a column in a file, a value of the type `RANGES`.
+
+    Floats are bounded by the smallest and the largest of all, which is NaN: statistics leave NaN out.
 
     Args:
         file_name: the file.
@@ -124,22 +137,21 @@ def range_row(
         values: number of values, nulls included.
         nulls: number of nulls.
 
-    Returns:
-        None for a type of which no range is kept: floats may be NaN, which ranges do not count, and binary values have
-        two orders.
+    Raises:
+        UnsupportedTable: the type has no ranges.
     """
     kind = bounds[0].type
     info = None
     if pa.types.is_decimal128(kind):
-        ordinal, info = _DECIMAL, f"{kind.precision},{kind.scale}"
+        ordinal, wrapper, info = _DECIMAL, "BytesWrapper", f"{kind.precision},{kind.scale}"
     else:
-        ordinal = _ORDINALS.get(kind, 0)
+        ordinal, wrapper = _FIXED if pa.types.is_fixed_size_binary(kind) else _ORDINALS.get(kind, (0, ""))
     if not ordinal:
-        return None
-    wrapper, wrapped = "BytesWrapper" if ordinal == _DECIMAL else _TYPES[ordinal][0], []
-    for bound in bounds:
-        value = _primitive(bound, kind)
-        wrapped.append(None if value is None else {wrapper: {"value": value}})
+        raise UnsupportedTable(f"{file_name}: column {column!r} of type {kind} has no range")
+    wrapped: list[Any] = [None, None]
+    if nulls < values:
+        primitive = _WIDEST if pa.types.is_floating(kind) else [_primitive(bound, kind) for bound in bounds]
+        wrapped = [{wrapper: {"value": value}} for value in primitive]
     return empty_row(file_name, column) | {
         "minValue": wrapped[0],
         "maxValue": wrapped[1],
@@ -166,15 +178,11 @@ def empty_row(file_name: str, column: str, *, is_deleted: bool = False) -> dict[
 
 def _primitive(bound: pa.Scalar[Any], kind: pa.DataType) -> Any:
     """Return a value as its wrapper holds it."""
-    if not bound.is_valid:
-        return None
-    if pa.types.is_timestamp(kind):
-        return bound.cast(pa.int64()).as_py()
-    if pa.types.is_date32(kind):
-        return bound.cast(pa.int32()).as_py()
     if pa.types.is_decimal128(kind):
         unscaled = int(bound.as_py().scaleb(kind.scale, _EXACT))
         return unscaled.to_bytes((unscaled.bit_length() + 8) // 8, "big", signed=True)
+    if pa.types.is_temporal(kind):
+        return bound.cast(pa.int32() if kind.bit_width == _SHORT else pa.int64()).as_py()
     return bound.as_py()
 
 

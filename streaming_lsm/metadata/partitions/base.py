@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from streaming_lsm.config import Options
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.actions.commit import WriteStat, WrittenRanges
 from streaming_lsm.metadata.changed_ranges import StoredRanges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
@@ -67,11 +69,18 @@ class RecordedAction:
         content: content of its completed file.
         changes: the files that it adds and deletes; deletions of files that the metadata table does not list are left
             out.
+        stats: write stats of the files that it adds, where they are at hand; else `content` has them.
     """
 
     instant: Instant
     content: bytes
     changes: FileChanges
+    stats: Sequence[WriteStat] = ()
+
+    @cached_property
+    def ranges(self) -> Mapping[str, WrittenRanges]:
+        """Ranges of columns in files that it adds, by path, as far as their writers told them."""
+        return {stat.path: stat.ranges for stat in self.stats if stat.ranges is not None}
 
 
 class KeptPartition(Protocol):
@@ -88,6 +97,11 @@ class KeptPartition(Protocol):
     @property
     def groups(self) -> Sequence[MetadataFileGroup]:
         """All its file groups."""
+        ...
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns whose ranges it records."""
         ...
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from streaming_lsm.config import METADATA_COLUMN_STATS, METADATA_RANGED_COLUMNS,
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, encode_ranges
 from streaming_lsm.format.metadata.group_files import base_name
-from streaming_lsm.metadata.changed_ranges import by_group, changed_ranges
+from streaming_lsm.metadata.changed_ranges import added_ranges, deleted_ranges, keyed_rows, shares, split_records
 from streaming_lsm.metadata.column_ranges import ranges_groups, read_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
@@ -46,11 +47,10 @@ class ColumnStats:
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the ranges of columns in the files that an action adds, and tombstones for those that it deletes."""
-        ranges = self.context.readers.ranges
-        found = changed_ranges(action.changes, self.context.storage, self.columns, ranges)
-        return [
-            NewRecords(group, keys, encode_ranges(some, None)) for group, (keys, some) in by_group(found, self.groups)
-        ]
+        changes, readers = action.changes, self.context.readers
+        added = added_ranges(changes, self.context.storage, self.columns, readers.ranges, action.ranges)
+        keys, ranges = keyed_rows([*added, *deleted_ranges(changes, self.columns)])
+        return split_records(keys, encode_ranges(ranges, None), self.groups) if len(keys) else []
 
     def merged(
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
@@ -89,12 +89,14 @@ class ColumnStatsKind:
         """
         storage, wanted = context.storage, context.options[METADATA_RANGED_COLUMNS]
         columns = (*_ALWAYS, *_chosen(snapshot.data, snapshot.properties, wanted, storage.uri))
-        found = changed_ranges(FileChanges(snapshot.files), storage, columns, context.readers.ranges)
+        found = added_ranges(FileChanges(snapshot.files), storage, columns, context.readers.ranges, {})
+        keys, ranges = keyed_rows(found)
+        texts: Any = keys
         groups = [MetadataFileGroup(name, FILE_ID.format(number)) for number in range(_GROUPS)]
-        records = [
-            NewRecords(group, keys, encode_ranges(some, str(base_name(group.file_id, snapshot.instant))))
-            for group, (keys, some) in by_group(found, groups)
-        ]
+        records = []
+        for group, wanted in shares(keys, groups):
+            values = encode_ranges(ranges.filter(wanted), str(base_name(group.file_id, snapshot.instant)))
+            records.append(NewRecords(group, texts.filter(wanted).cast(pa.binary()), values))
         return NewPartition(groups, records, ranges_definition(name, columns))
 
 

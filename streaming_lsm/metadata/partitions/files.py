@@ -20,6 +20,7 @@ class FilesPartition:
 
     name = PARTITION
     groups: Sequence[MetadataFileGroup] = (FILES,)
+    columns: Sequence[str] = ()
     has_definition = False
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
