@@ -85,7 +85,7 @@ class MetadataTable:
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._archives = options[ARCHIVE_AUTOMATIC]
         self._native = False
-        self._context = None if readers is None else TableContext(storage, self._metadata, options, readers)
+        self._context = None if readers is None else TableContext(storage, self._metadata, options, readers, lock)
         self._asked = {kind: kind.asked(options) for kind in KINDS}
         self._kept: Sequence[KeptPartition] = (FilesPartition(),)
         # Whether a delta commit belongs to a pending action of a living writer.
@@ -204,7 +204,7 @@ class MetadataTable:
             changes = FileChanges.of(action, data, stats)
             if changes.deleted and self._data is not None:
                 changes = changes.known_to(metadata_listing(self._storage, self._data))
-            records = self._records(RecordedAction(action, data, changes, stats or ()))
+            records = self._records(RecordedAction(action, data, changes, self._data, stats or ()))
             commit_records(
                 metadata=self._metadata,
                 requested=action.requested,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
@@ -19,6 +20,7 @@ from tests.conformance.judge import Hudi
 from tests.conformance.results import Record
 from tests.conformance.row_json import to_lines
 from tests.support.faulty_storage import FaultyStorage, Killed
+from tests.support.metadata_tables import INDEXED
 
 OURS = {
     "hoodie.metadata.enable": True,
@@ -38,7 +40,7 @@ ALL_INDEXES = {
     "hoodie.metadata.global.record.level.index.enable": "true",
 }
 READ = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
-RANGED = {**OURS, "hoodie.metadata.index.column.stats.enable": True}
+RANGED = {**OURS, **INDEXED}
 FILES, TIMELINE = f"{METADATA_TABLE}/files/", f"{METADATA_TABLE}/.hoodie/timeline/"
 HISTORY = History("metadata_table", ORDERS, SIMPLE, [])
 TURNS = "ours, hudi, ours"
@@ -119,7 +121,7 @@ def test_a_metadata_table_kept_in_turn(
                 assert hudi.clean(path, options=options)
             assert ("column_stats" in _partitions(path)) is not bool(indexes)
         else:
-            ours = _ours(path)
+            ours, before = _ours(path), set(_partitions(path).split(","))
             ours.upsert(_rows(turn))
             if turn == 4:
                 ours.delete(_rows(turn).select(["id", "region"]).slice(0, 5))
@@ -128,7 +130,8 @@ def test_a_metadata_table_kept_in_turn(
             if turn == 8:
                 assert ours.clean()
             # Statistics of index version V2, which tables of version 9 have, are kept.
-            kept = {"files", "column_stats"} if turn and version == 9 and not indexes else {"files"}
+            ranges = {"column_stats"} | ({"partition_stats"} & before)
+            kept = {"files"} | (ranges if turn and version == 9 and not indexes else set())
             assert set(_partitions(path).split(",")) == kept
         _agree(hudi, path)
     assert {_is_ours(path, name) for name in _own_actions(path, "commit")} == {True, False}
@@ -160,9 +163,15 @@ def test_hudi_skips_by_the_ranges_that_we_make(hudi: Hudi, record: Record, tmp_p
     table = LsmTable(path, RANGED)
     for number in range(4):
         record(f"v9 {kind} statistics of ours", "ours, hudi", f"write {number + 1}")
-        table.upsert(_rows(number))
-        assert "column_stats" in _partitions(path)
+        # Apart, so that a range in one partition tells of it.
+        rows = _rows(number)
+        moved = pc.add(rows.column("qty"), pc.if_else(pc.equal(rows.column("region"), "south"), 10_000, 0))
+        table.upsert(rows.set_column(2, "qty", moved.cast(pa.int32())))
+        assert {"column_stats", "partition_stats", "bloom_filters"} <= set(_partitions(path).split(","))
         _agree(hudi, path)
+        for where in ("qty > 10000", "qty < 10000", "qty = 10250 or price < 20", "note is null and qty > 10000"):
+            expected = hudi.read(path, where=where, options={"hoodie.metadata.enable": "false"})
+            assert hudi.read(path, where=where, options=READ) == expected, where
 
 
 DEATHS = {
@@ -249,8 +258,9 @@ def test_indexes_that_we_do_not_keep_are_dropped(hudi: Hudi, record: Record, tmp
     every = "bloom_filters,column_stats,files,partition_stats,record_index"
     assert _partitions(path) == every
     LsmTable(path, {"hoodie.bucket.index.num.buckets": 2}).upsert(_rows(2))
-    assert set(_partitions(path).split(",")) == {"files", "column_stats"}
-    assert sorted(file.name for file in (path / METADATA_TABLE).iterdir()) == [".hoodie", "column_stats", "files"]
+    kept = sorted({*every.split(",")} - {"record_index"})
+    assert sorted(_partitions(path).split(",")) == kept
+    assert sorted(file.name for file in (path / METADATA_TABLE).iterdir()) == sorted([".hoodie", *kept])
     _agree(hudi, path)
 
     record("v9 all indexes", TURNS, "hudi upserts")

@@ -8,6 +8,7 @@ column for each type, of which one is not null.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from decimal import Context
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import array_of, bytes_of, nulls
-from streaming_lsm.arrow.columns import Flags, flags, int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.arrow.text_order import may_differ
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.avro.decimals import decimals_of_bytes
@@ -75,10 +76,12 @@ RANGES = pa.struct(
 """Ranges, with the names of the record's fields. ``fileName`` of a partition's range is its path."""
 
 _PART = "ColumnStatsMetadata"
-_NULL, _DECIMAL = 1, 10
+NO_TYPE = 1
+"""Ordinal of a range without values."""
+_DECIMAL = 10
 _DIGITS = re.compile(r"([0-9]{1,2}),([0-9]{1,2})")
 _MAX_DIGITS, _SHORT = 38, 32
-_WIDEST = (float("-inf"), float("nan"))
+_WIDEST = (float("-inf"), float("inf"))
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 # Not bytes: Java compares those of logs as signed, and a Parquet file as unsigned.
 _TYPES: dict[int, tuple[str, pa.DataType]] = {
@@ -105,6 +108,13 @@ _ORDINALS: dict[pa.DataType, tuple[int, str]] = {
 }
 """Ordinal and wrapper of the types that are written."""
 _FIXED = (9, "BytesWrapper")
+_WRAPPER_OF = {
+    **{ordinal: wrapper for ordinal, wrapper in _ORDINALS.values()},
+    **dict([_FIXED]),
+    11: "StringWrapper",
+    15: "LongWrapper",
+    18: "LongWrapper",
+}
 _EXACT = Context(prec=_MAX_DIGITS + 2)
 _UNORDERED = ("BytesWrapper", "TimeMicrosWrapper", "DecimalWrapper")
 _UNTYPED: dict[str, pa.DataType] = {
@@ -128,7 +138,7 @@ def range_row(
 ) -> dict[str, Any]:
     """Build the range of a column in a file, a value of the type `RANGES`.
 
-    Floats are bounded by the smallest and the largest of all, which is NaN: statistics leave NaN out.
+    Floats are bounded by the infinities, as statistics leave NaN out; with NaN as a bound Hudi finds no row [tried].
 
     Args:
         file_name: the file.
@@ -172,7 +182,7 @@ def empty_row(file_name: str, column: str, *, is_deleted: bool = False) -> dict[
         **counts,
         "isDeleted": is_deleted,
         "isTightBound": False,
-        "valueType": {"typeOrdinal": _NULL, "additionalInfo": None},
+        "valueType": {"typeOrdinal": NO_TYPE, "additionalInfo": None},
     }
 
 
@@ -220,6 +230,34 @@ def encode_ranges(ranges: pa.StructArray, file_name: str | None, *, of_partition
     """
     number = RecordType.PARTITION_STATS if of_partitions else RecordType.COLUMN_STATS
     return encode_part(_PART, ranges, pa.repeat(pa.scalar(number, pa.int32()), len(ranges)), file_name)
+
+
+def ordered_bounds(ranges: pa.StructArray, name: str, ordinals: Int64s) -> Iterator[tuple[Int64s, pa.Array[Any]]]:
+    """Yield the bounds of each type, as values that can be compared.
+
+    Args:
+        ranges: of the type `RANGES`, n.
+        name: the field of the bounds.
+        ordinals: type of each range, int64 (n,).
+
+    Yields:
+        Places of the ranges that have a bound of a type, int64 (m,), and the bounds (m,).
+    """
+    rows: Any = ranges
+    wrapped, infos = rows.field(name), pc.struct_field(rows.field("valueType"), "additionalInfo")
+    for ordinal in np.unique(ordinals).tolist():
+        of_type = ordinals == ordinal
+        if ordinal == _DECIMAL:
+            for info in pc.unique(infos.filter(pa.array(of_type))).to_pylist():
+                same = of_type & flags(pc.fill_null(pc.equal(infos, info), False))
+                yield _valid(same, _decimals(pc.struct_field(wrapped, ["BytesWrapper", "value"]), info))
+        elif ordinal in _WRAPPER_OF:
+            yield _valid(of_type, pc.struct_field(wrapped, [_WRAPPER_OF[ordinal], "value"]))
+
+
+def _valid(chosen: Flags, values: Any) -> tuple[Int64s, pa.Array[Any]]:
+    valid = chosen & flags(pc.is_valid(values))
+    return np.flatnonzero(valid), values.filter(pa.array(valid))
 
 
 def bounds_of(ranges: pa.StructArray, kind: pa.DataType) -> tuple[pa.Array[Any], pa.Array[Any]]:

@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from streaming_lsm.config import Options
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.actions.commit import WriteStat, WrittenRanges
+from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, WrittenRanges
+from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.changed_ranges import StoredRanges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 
 # NotADirectoryError, IsADirectoryError: a file is in place of a folder, or a folder in place of a file.
@@ -30,6 +31,8 @@ DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError,
 
 Encoded = tuple[pa.BinaryArray, pa.BinaryArray]
 """Keys, ascending, and records."""
+StoredBloom = Callable[[Storage, str], tuple[str, bytes] | None]
+"""Reads the bloom filter of a base file; see `streaming_lsm.index.stored_blooms.stored_bloom`."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,11 @@ class FileReaders:
 
     Attributes:
         ranges: finds the ranges of columns.
+        bloom: reads the bloom filter of a base file.
     """
 
     ranges: StoredRanges
+    bloom: StoredBloom
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,14 @@ class TableContext:
         metadata: storage of its metadata table.
         options: options of the writer.
         readers: read its data files.
+        lock: its lock, which is held.
     """
 
     storage: Storage
     metadata: Storage
     options: Options
     readers: FileReaders
+    lock: TableLock
 
 
 @dataclass(frozen=True)
@@ -69,13 +76,23 @@ class RecordedAction:
         content: content of its completed file.
         changes: the files that it adds and deletes; deletions of files that the metadata table does not list are left
             out.
+        data: timeline of the data table before it; None if it was not loaded.
         stats: write stats of the files that it adds, where they are at hand; else `content` has them.
     """
 
     instant: Instant
     content: bytes
     changes: FileChanges
+    data: Timeline | None
     stats: Sequence[WriteStat] = ()
+
+    @cached_property
+    def schemas(self) -> tuple[str | None, str | None]:
+        """Avro JSON of the table's columns before the action and after it; None where they are not known."""
+        before = None if self.data is None else self.data.table_schema()
+        if self.instant.completes_as not in WRITE_ACTIONS:
+            return before, before
+        return before, CommitMetadata.decode(self.content, self.instant.path).extra.get("schema") or before
 
     @cached_property
     def ranges(self) -> Mapping[str, WrittenRanges]:
@@ -105,8 +122,8 @@ class KeptPartition(Protocol):
         ...
 
     @property
-    def has_definition(self) -> bool:
-        """Whether an index definition has the partition's name."""
+    def definition(self) -> str | None:
+        """Name of the index definition that the partition needs."""
         ...
 
     def records(self, action: RecordedAction) -> Sequence[NewRecords]:

@@ -16,11 +16,12 @@ from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, encode_ranges
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.metadata.changed_ranges import added_ranges, deleted_ranges, keyed_rows, shares, split_records
-from streaming_lsm.metadata.column_ranges import ranges_groups, read_ranges
+from streaming_lsm.metadata.column_ranges import decoded_ranges, newest_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.index_definitions import ranged_columns, ranges_definition
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
+from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
 from streaming_lsm.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, from_avro
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.timeline import Timeline
@@ -43,7 +44,7 @@ class ColumnStats:
     columns: Sequence[str]
     groups: Sequence[MetadataFileGroup]
     name = PARTITION
-    has_definition = True
+    definition = PARTITION
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the ranges of columns in the files that an action adds, and tombstones for those that it deletes."""
@@ -56,7 +57,8 @@ class ColumnStats:
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
     ) -> Encoded:
         """Merge a slice: the newest range of each file and column."""
-        return read_ranges(found, metadata, counts, base_name)
+        keys, ranges = newest_ranges(*decoded_ranges(slice_records(found, metadata, counts)))
+        return keys, encode_ranges(ranges, base_name)
 
 
 class ColumnStatsKind:
@@ -78,7 +80,7 @@ class ColumnStatsKind:
             UnsupportedTable: the index has another version than V2.
         """
         columns = ranged_columns(context.storage, properties)
-        return ColumnStats(context, columns, ranges_groups(context.metadata.names(name)))
+        return ColumnStats(context, columns, numbered_groups(name, FILE_ID, context.metadata.names(name)))
 
     def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:
         """Build the partition, with the ranges of all files of completed actions.

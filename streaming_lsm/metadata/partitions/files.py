@@ -21,7 +21,7 @@ class FilesPartition:
     name = PARTITION
     groups: Sequence[MetadataFileGroup] = (FILES,)
     columns: Sequence[str] = ()
-    has_definition = False
+    definition = None
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the records of the files that an action adds and deletes."""

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.metadata.partitions.base import PartitionKind
+from streaming_lsm.metadata.partitions.bloom_filters import BloomFiltersKind
 from streaming_lsm.metadata.partitions.column_stats import ColumnStatsKind
+from streaming_lsm.metadata.partitions.partition_stats import PartitionStatsKind
 
-KINDS: Sequence[PartitionKind] = (ColumnStatsKind(),)
+KINDS: Sequence[PartitionKind] = (ColumnStatsKind(), PartitionStatsKind(), BloomFiltersKind())
 """In the order in which partitions are created, opened and recorded."""
 
 
