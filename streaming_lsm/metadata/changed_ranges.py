@@ -5,9 +5,9 @@ See docs/format/07-index-and-metadata.md, "Column stats".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ StoredRanges = Callable[[Storage, str, Sequence[str]], list[dict[str, Any]]]
 PartitionRows = Sequence[tuple[str, dict[str, Any]]]
 """Partition paths and ranges, values of the type `RANGES`."""
 _THREADS = 8
+T = TypeVar("T")
 
 
 def added_ranges(
@@ -33,6 +34,7 @@ def added_ranges(
     columns: Sequence[str],
     ranges: StoredRanges,
     written: Mapping[str, WrittenRanges],
+    threads: int,
 ) -> PartitionRows:
     """Find the ranges of columns in the files that an action adds.
 
@@ -42,6 +44,7 @@ def added_ranges(
         columns: the columns whose ranges are kept.
         ranges: finds them in a file.
         written: what the writers of files tell of them, by path.
+        threads: number of threads that read files; 0 for a default.
 
     Raises:
         CorruptFileError, StorageError, UnsupportedTable: the ranges of a new file cannot be found.
@@ -57,17 +60,24 @@ def added_ranges(
     rows: dict[str, Sequence[Mapping[str, Any]]] = {
         path: [row for row in found.rows if row["columnName"] in wanted] for path, found in told.items()
     }
-    rows |= zip(unread, _read(storage, unread, columns, ranges), strict=True)
+    read = read_in_threads(lambda path: ranges(storage, path, columns), unread, threads)
+    rows |= zip(unread, read, strict=True)
     return [(partition, dict(row)) for partition, path in paths for row in rows[path]]
 
 
-def _read(
-    storage: Storage, paths: Sequence[str], columns: Sequence[str], ranges: StoredRanges
-) -> Iterable[list[dict[str, Any]]]:
-    if len(paths) < 2:
-        return [ranges(storage, path, columns) for path in paths]
-    with ThreadPoolExecutor(min(_THREADS, len(paths))) as threads:
-        return list(threads.map(lambda path: ranges(storage, path, columns), paths))
+def read_in_threads(read: Callable[[str], T], paths: Sequence[str], threads: int) -> list[T]:
+    """Read files.
+
+    Args:
+        read: reads one.
+        paths: the files.
+        threads: number of threads; 0 for a default.
+    """
+    width = min(threads or _THREADS, len(paths))
+    if width < 2:
+        return [read(path) for path in paths]
+    with ThreadPoolExecutor(width) as pool:
+        return list(pool.map(read, paths))
 
 
 def deleted_ranges(changes: FileChanges, columns: Sequence[str]) -> PartitionRows:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from streaming_lsm.config import Options
-from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
@@ -54,16 +54,14 @@ class MetadataHook(Protocol):
         """Compact the metadata table if that is due; create it if it is wanted and missing."""
         ...
 
-    def record(
-        self, action: Instant, data: bytes, times: InstantSource, stats: Sequence[WriteStat] | None = None
-    ) -> None:
+    def record(self, action: Instant, data: bytes, times: InstantSource, commit: CommitMetadata | None = None) -> None:
         """Commit the file changes of an action to the metadata table, just before the action is completed.
 
         Args:
             action: the running action.
             data: content of its completed file.
             times: instant times of the data table.
-            stats: the write stats in `data`, if they are at hand.
+            commit: `data`, decoded, if it is at hand, with what the write stats tell beside.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, paths_of
 
@@ -50,5 +50,4 @@ class Outcome:
             compacted: whether the action is a compaction.
         """
         extra = {**self.extra, "schema": self.schema_json, **entries}
-        stats = tuple(replace(stat, ranges=None) if stat.ranges else stat for stat in self.stats)
-        return CommitMetadata(stats, self.operation, extra, compacted=compacted, replaced=self.replaced)
+        return CommitMetadata(self.stats, self.operation, extra, compacted=compacted, replaced=self.replaced)

@@ -27,7 +27,7 @@ from streaming_lsm.errors import (
     StorageError,
     WriteConflict,
 )
-from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
 from streaming_lsm.format.table.config import TableConfig
@@ -447,7 +447,8 @@ class Transaction:
             entries[LATEST_SCHEMA_KEY] = columns.latest.encode()
         metadata = outcome.metadata(entries, compacted=running.instant.action in COMPACTIONS)
         data = metadata.encode()
-        completed = self._finish(running, data, outcome.stats)
+        completed = self._finish(running, data, metadata)
+        metadata = metadata.without_ranges()
         # The next transaction reads it.
         self.timeline.facts.keep(data, metadata)
         if not self._table.release(completed, {completed: metadata}):
@@ -496,9 +497,9 @@ class Transaction:
                 f"{self._storage.uri} by another process with the same {WRITER_ID.key}: stop one of the two"
             )
 
-    def _finish(self, running: PendingAction, data: bytes, stats: Sequence[WriteStat] | None = None) -> Instant:
+    def _finish(self, running: PendingAction, data: bytes, commit: CommitMetadata | None = None) -> Instant:
         check_readable(data, f"the completed file of {self._storage.uri}/{running.instant.path}")
-        self._metadata.record(running.instant, data, self._table.times, stats)
+        self._metadata.record(running.instant, data, self._table.times, commit)
         completed = running.instant.completed_at(self._table.times.next())
         # A writer that takes the lock later undoes pending actions, unless the decision record exists.
         self._verify_lock()

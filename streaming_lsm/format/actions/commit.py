@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from streaming_lsm.bounded_json import parse_json
@@ -265,6 +265,12 @@ class CommitMetadata:
     def paths(self) -> frozenset[str]:
         """Paths of all files that the action wrote, change logs included."""
         return paths_of(self.stats)
+
+    def without_ranges(self) -> CommitMetadata:
+        """Return the content as it is decoded, without the ranges that writers told."""
+        if not any(stat.ranges for stat in self.stats):
+            return self
+        return replace(self, stats=tuple(replace(stat, ranges=None) for stat in self.stats))
 
     def encode(self) -> bytes:
         """Encode the completed file; the encoding of an inflight file is the same."""

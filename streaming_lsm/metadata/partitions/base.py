@@ -14,15 +14,17 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from streaming_lsm.config import Options
+from streaming_lsm.config import METADATA_RANGED_COLUMNS, READ_THREADS, Options
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, WrittenRanges
+from streaming_lsm.format.actions.commit import CommitMetadata, WrittenRanges
+from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
 from streaming_lsm.lock.lock import TableLock
-from streaming_lsm.metadata.changed_ranges import StoredRanges
+from streaming_lsm.metadata.changed_ranges import PartitionRows, StoredRanges, added_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
+from streaming_lsm.metadata.followed_columns import followed_columns
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
 # NotADirectoryError, IsADirectoryError: a file is in place of a folder, or a folder in place of a file.
@@ -66,6 +68,17 @@ class TableContext:
     readers: FileReaders
     lock: TableLock
 
+    @property
+    def threads(self) -> int:
+        """Number of threads that read data files; 0 for a default."""
+        return int(self.options[READ_THREADS])
+
+    def ranges(
+        self, changes: FileChanges, columns: Sequence[str], written: Mapping[str, WrittenRanges] | None = None
+    ) -> PartitionRows:
+        """Find the ranges of columns in the files that are added; see `added_ranges`."""
+        return added_ranges(changes, self.storage, columns, self.readers.ranges, written or {}, self.threads)
+
 
 @dataclass(frozen=True)
 class RecordedAction:
@@ -77,27 +90,32 @@ class RecordedAction:
         changes: the files that it adds and deletes; deletions of files that the metadata table does not list are left
             out.
         data: timeline of the data table before it; None if it was not loaded.
-        stats: write stats of the files that it adds, where they are at hand; else `content` has them.
+        commit: its commit metadata, which tell the ranges of some files; None for a clean.
     """
 
     instant: Instant
     content: bytes
     changes: FileChanges
     data: Timeline | None
-    stats: Sequence[WriteStat] = ()
+    commit: CommitMetadata | None = None
 
     @cached_property
     def schemas(self) -> tuple[str | None, str | None]:
         """Avro JSON of the table's columns before the action and after it; None where they are not known."""
         before = None if self.data is None else self.data.table_schema()
-        if self.instant.completes_as not in WRITE_ACTIONS:
-            return before, before
-        return before, CommitMetadata.decode(self.content, self.instant.path).extra.get("schema") or before
+        return before, before if self.commit is None else self.commit.schema or before
+
+    def followed(self, columns: Sequence[str], options: Options) -> tuple[str, ...]:
+        """Return the columns whose ranges are recorded from the action on; see `followed_columns`."""
+        has_ids = self.commit is not None and LATEST_SCHEMA_KEY in self.commit.extra
+        adds = not has_ids and not options[METADATA_RANGED_COLUMNS]
+        return followed_columns(columns, *self.schemas, adds=adds)
 
     @cached_property
     def ranges(self) -> Mapping[str, WrittenRanges]:
         """Ranges of columns in files that it adds, by path, as far as their writers told them."""
-        return {stat.path: stat.ranges for stat in self.stats if stat.ranges is not None}
+        stats = () if self.commit is None else self.commit.stats
+        return {stat.path: stat.ranges for stat in stats if stat.ranges is not None}
 
 
 class KeptPartition(Protocol):

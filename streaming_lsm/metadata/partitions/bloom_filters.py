@@ -7,7 +7,6 @@ record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from streaming_lsm.format.metadata.bloom_filters import (
 )
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
-from streaming_lsm.metadata.changed_ranges import shares, split_records
+from streaming_lsm.metadata.changed_ranges import read_in_threads, shares, split_records
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.file_blooms import newest_filters
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
@@ -32,7 +31,7 @@ from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, Record
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
 from streaming_lsm.storage.base import Storage
 
-_GROUPS, _THREADS = 4, 8
+_GROUPS = 4
 _File = tuple[str, BaseFileName]
 
 
@@ -103,11 +102,8 @@ def _base_files(files: Mapping[str, Iterable[str]]) -> list[_File]:
 
 def _filters(context: TableContext, files: Sequence[_File]) -> list[tuple[str, dict[str, object]]]:
     """Read the filters of files, by key."""
-    if not files:
-        return []
     paths = [f"{partition}/{name}" if partition else str(name) for partition, name in files]
-    with ThreadPoolExecutor(min(_THREADS, len(files))) as threads:
-        found = list(threads.map(lambda path: context.readers.bloom(context.storage, path), paths))
+    found = read_in_threads(lambda path: context.readers.bloom(context.storage, path), paths, context.threads)
     return [
         (filter_key(partition, str(name)), filter_row(bloom[0], name.instant, bloom[1]))
         for (partition, name), bloom in zip(files, found, strict=True)

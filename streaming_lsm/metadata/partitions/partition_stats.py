@@ -20,20 +20,20 @@ from streaming_lsm.format.metadata.column_stats import RANGES, encode_ranges, ra
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.format.metadata.partition_stats import FILE_ID, PARTITION
 from streaming_lsm.format.table.properties import listed
-from streaming_lsm.metadata.changed_ranges import PartitionRows, added_ranges
+from streaming_lsm.metadata.changed_ranges import PartitionRows
 from streaming_lsm.metadata.column_ranges import decoded_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
+from streaming_lsm.metadata.followed_columns import flat_columns
 from streaming_lsm.metadata.index_definitions import ranged_columns
 from streaming_lsm.metadata.partition_ranges import united_ranges
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
-from streaming_lsm.schema import from_avro
 from streaming_lsm.storage.base import Storage
 
 
-@dataclass(frozen=True)
+@dataclass
 class PartitionStats:
     """The partition of a table; see `KeptPartition`.
 
@@ -57,15 +57,14 @@ class PartitionStats:
         """
         if not action.changes.added:
             return []
+        self.columns = action.followed(self.columns, self.context.options)
         self._check_types(action)
-        storage, readers = self.context.storage, self.context.readers
-        found = added_ranges(action.changes, storage, self.columns, readers.ranges, action.ranges)
-        keys, ranges = _united(found)
+        keys, ranges = _united(self.context.ranges(action.changes, self.columns, action.ranges))
         (group,) = self.groups
         return [NewRecords(group, keys, encode_ranges(ranges, None, of_partitions=True))] if len(keys) else []
 
     def _check_types(self, action: RecordedAction) -> None:
-        before, after = (_types(avro, self.context.storage.uri) for avro in action.schemas)
+        before, after = (flat_columns(avro) if avro else {} for avro in action.schemas)
         for column in self.columns:
             if column in before and column in after and before[column] != after[column]:
                 raise UnsupportedTable(f"column {column!r} was {before[column]} and is {after[column]} now")
@@ -113,8 +112,7 @@ class PartitionStatsKind:
         if not snapshot.properties.get("hoodie.table.partition.fields"):
             raise UnsupportedTable("the table is not partitioned")
         columns = ranged_columns(context.storage, snapshot.properties)
-        found = added_ranges(FileChanges(snapshot.files), context.storage, columns, context.readers.ranges, {})
-        keys, ranges = _united(found)
+        keys, ranges = _united(context.ranges(FileChanges(snapshot.files), columns))
         group = MetadataFileGroup(name, FILE_ID.format(0))
         values = encode_ranges(ranges, str(base_name(group.file_id, snapshot.instant)), of_partitions=True)
         return NewPartition([group], [NewRecords(group, keys, values)] if len(keys) else [])
@@ -127,7 +125,3 @@ def _united(found: PartitionRows) -> tuple[pa.BinaryArray, pa.StructArray]:
     keys: Any = pa.array([key.encode() for key, _ in keyed], pa.binary())
     ranges: Any = pa.array([row for _, row in keyed], RANGES)
     return united_ranges(keys, ranges)
-
-
-def _types(avro: str | None, uri: str) -> dict[str, pa.DataType]:
-    return {field.name: field.type for field in from_avro(avro, f"schema of {uri}")} if avro else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from contextlib import suppress
@@ -91,6 +92,50 @@ def test_a_column_of_another_type_drops_the_ranges_of_partitions_alone(
     assert "column 'n' was int32 and is int64 now" in caplog.text
     assert partitions(tmp_path) == ALL - {"partition_stats"}
     assert shown(LsmTable(tmp_path, ENABLED), pc.field("n") > 5) == shown(LsmTable(tmp_path), pc.field("n") > 5)
+
+
+def source_fields(root: Path) -> list[str]:
+    definitions = json.loads((root / ".hoodie/.index_defs/index.json").read_text("utf-8"))["indexDefinitions"]
+    found: list[str] = definitions["column_stats"]["sourceFields"]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["version 10", "version 9", "copy on write"])
+def test_ranges_follow_columns_that_are_added_dropped_and_renamed(kind: str, tmp_path: Path) -> None:
+    draw = random.Random(kind)
+    options = {**EVERY, **KINDS[kind]}
+    LsmTable.create(tmp_path, SCHEMA, options).upsert(apart(draw, 1))
+    before = source_fields(tmp_path)
+    LsmTable(tmp_path, options).delete(batch(draw, 1, 2))
+    wide = apart(draw, 2)
+    wide = wide.append_column("late", pa.array(range(100, 100 + len(wide)), pa.int64()))
+    LsmTable(tmp_path, options).upsert(wide)
+    assert source_fields(tmp_path) == [*before, "late"]
+    LsmTable(tmp_path, options).upsert(wide.set_column(wide.schema.get_field_index("late"), "late", wide["n"]))
+    assert_ranges(tmp_path)
+    assert assert_partition_ranges(tmp_path)
+    plain, skipping = LsmTable(tmp_path), LsmTable(tmp_path, ENABLED)
+    for wanted in (pc.field("late") > 5_000, pc.field("late") < 150, pc.field("late").is_null()):
+        assert shown(skipping, wanted) == shown(plain, wanted), str(wanted)
+    LsmTable(tmp_path, options).drop_columns(["price"])
+    LsmTable(tmp_path, options).rename_columns({"late": "later"})
+    last = batch(draw, 4).drop_columns(["price"])
+    LsmTable(tmp_path, options).upsert(last.append_column("later", last.column("n")))
+    assert source_fields(tmp_path) == [name for name in before if name != "price"]
+    assert partitions(tmp_path) == ALL
+    assert_ranges(tmp_path)
+    assert_partition_ranges(tmp_path)
+    plain, skipping = LsmTable(tmp_path), LsmTable(tmp_path, ENABLED)
+    for wanted in (pc.field("later") > 5_000, pc.field("n") > 5_000):
+        assert shown(skipping, wanted) == shown(plain, wanted), str(wanted)
+
+
+def test_columns_that_were_chosen_are_not_followed(tmp_path: Path) -> None:
+    options = {**EVERY, "hoodie.metadata.index.column.stats.column.list": "n,day"}
+    LsmTable.create(tmp_path, SCHEMA, options).upsert(apart(random.Random(0), 1))
+    rows = apart(random.Random(0), 2)
+    LsmTable(tmp_path, options).upsert(rows.append_column("late", rows.column("n")))
+    assert source_fields(tmp_path)[3:] == ["n", "day"]
 
 
 def test_a_snapshot_of_before_does_not_miss_rows_by_bounds_of_now(tmp_path: Path) -> None:
