@@ -166,10 +166,13 @@ def test_hudi_skips_by_the_ranges_that_we_make(hudi: Hudi, record: Record, tmp_p
         # Apart, so that a range in one partition tells of it.
         rows = _rows(number)
         moved = pc.add(rows.column("qty"), pc.if_else(pc.equal(rows.column("region"), "south"), 10_000, 0))
-        table.upsert(rows.set_column(2, "qty", moved.cast(pa.int32())))
+        rows = rows.set_column(2, "qty", moved.cast(pa.int32()))
+        # A column that older files lack.
+        late = [("late > 10000 and qty > 0"), "late < 500 or qty > 10200"] if number > 1 else []
+        table.upsert(rows.append_column("late", rows.column("qty")) if late else rows)
         assert {"column_stats", "partition_stats", "bloom_filters"} <= set(_partitions(path).split(","))
         _agree(hudi, path)
-        for where in ("qty > 10000", "qty < 10000", "qty = 10250 or price < 20", "note is null and qty > 10000"):
+        for where in ("qty > 10000", "qty < 10000", "qty = 10250 or price < 20", "note is null and qty > 10000", *late):
             expected = hudi.read(path, where=where, options={"hoodie.metadata.enable": "false"})
             assert hudi.read(path, where=where, options=READ) == expected, where
 

@@ -28,7 +28,8 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
-_GROUPS = 2
+# Hudi makes two by default; each costs a commit a log.
+_GROUPS = 1
 _ALWAYS = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 
 
