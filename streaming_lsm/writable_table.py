@@ -20,12 +20,12 @@ from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
 from streaming_lsm.index.bucket_check import check_buckets
+from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.index.group_numbering import numbering_of
 from streaming_lsm.index.insert_groups import FileSizes
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.index.lookup_index import LookupPlan
 from streaming_lsm.index.lookup_planning import measured_row_bytes, merged_bases, merges_new_rows, plan_lookup
-from streaming_lsm.index.stored_ranges import stored_ranges
 from streaming_lsm.index.table_index import index_of
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.maintained_table import MaintainedTable
@@ -143,7 +143,7 @@ class WritableTable(MaintainedTable):
             identity=identity,
             runtime=self.runtime,
             timelines=self._timelines,
-            metadata=partial(MetadataTable, ranges=stored_ranges),
+            metadata=partial(MetadataTable, readers=FILE_READERS),
             beside=beside or self._beside_write,
             alone=alone,
             action=write_action(operation, self.config),
@@ -240,7 +240,7 @@ class WritableTable(MaintainedTable):
             operation=operation,
             combine=reduces_keys(operation, self.config, wanted=self.options[_COMBINE[operation]]),
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
-            files=FileOptions.of(self.options, self.config),
+            files=replace(FileOptions.of(self.options, self.config), ranged=tuple(tx.ranged_columns)),
             file_ids={} if is_replacing else self._groups.file_ids,
             bases=bases,
             kept_deletes=self._groups.kept_deletes if merges else {},

@@ -116,6 +116,7 @@ class FileOptions:
         log_bytes: bytes at which a log file ends and the next version begins.
         group_bytes: bytes at which a new file group of a table without buckets ends and the next one begins.
         data_block_format: what a data block of an inline log holds, ``avro`` or ``parquet``.
+        ranged: columns whose ranges the write stats tell, for the metadata table.
     """
 
     codec: str
@@ -128,6 +129,7 @@ class FileOptions:
     log_bytes: int = 1 << 30
     group_bytes: int = 120 << 20
     data_block_format: str = "avro"
+    ranged: tuple[str, ...] = ()
 
     @staticmethod
     def of(options: Options, table: TableConfig | None = None) -> FileOptions:

@@ -17,6 +17,7 @@ from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
+from tests.support.metadata_tables import assert_indexes
 from tests.support.simulation.model.history import History, Published, Rows, Violation, is_replay
 from tests.support.simulation.processes.actors import open_table, write
 from tests.support.simulation.processes.reading import check_savepoint, rows_of
@@ -80,6 +81,7 @@ def check(world: World) -> None:
     for saved in history.saved:
         check_savepoint(world, table, saved)
     _check_incremental(table, history)
+    _check_indexes(table)
     _check_files(world, table)
     _check_oracle(world)
     _check_replays(process, world)
@@ -170,12 +172,19 @@ def _incremental(table: SimulatedTable, since: str, until: str | None) -> Rows:
     return {row["id"]: tuple(row.values()) for row in found}
 
 
+def _check_indexes(table: SimulatedTable) -> None:
+    try:
+        assert_indexes(table)
+    except (AssertionError, ValueError) as error:
+        raise Violation("index disagrees", f"{type(error).__name__}: {error}"[:300]) from error
+
+
 def _check_files(world: World, table: SimulatedTable) -> None:
     """After a clean there are the files that commits list, the timeline and the properties, and nothing else."""
     timeline = table.timeline
     listed = {path for write in all_writes(timeline) for path in timeline.read_commit(write).paths}
     for path in world.disk.paths():
-        if path.startswith(".hoodie/metadata/") or path == ".hoodie/hoodie.properties":
+        if path.startswith((".hoodie/metadata/", ".hoodie/.index_defs/")) or path == ".hoodie/hoodie.properties":
             continue
         folder, _, name = path.rpartition("/")
         checked = f"{folder}/{name.removeprefix('.').removesuffix('.crc')}"
