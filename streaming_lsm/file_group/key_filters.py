@@ -17,6 +17,8 @@ from streaming_lsm.format.bloom import BloomFilter, key_hashes
 from streaming_lsm.format.log.key_entries import KeyEntry
 from streaming_lsm.format.parquet_bloom import UInt64s, hash_texts
 
+_FEW_PAIRS = 256
+"""Pairs of filters and keys of which all bits are looked at together; of more, one bit after the other."""
 _MOST_TESTED = 4096
 """Most keys in the range of a file that are looked for in its filter: of more, one is there by chance."""
 
@@ -123,12 +125,19 @@ class KeyFilters:
         pairs = np.repeat(rows, counts)
         begin = np.repeat(np.cumsum(counts) - counts, counts)
         keys = np.repeat(first, counts) + np.arange(len(pairs)) - begin
-        for number in range(most):
-            # Java's remainder has the sign of the dividend.
-            bit = np.abs(np.fmod(hashes[number, keys], self.bits[pairs]))
-            byte = self.data[self.starts[pairs] + (bit >> 3)]
-            left = (byte >> (bit & 7).astype(np.uint8) & 1).astype(np.bool_) | (number >= self.hashes[pairs])
+        step = most if len(pairs) <= _FEW_PAIRS else 1
+        for number in range(0, most, step):
+            left = self._have(pairs, hashes[number : number + step, keys], number)
             pairs, keys = pairs[left], keys[left]
             if not len(pairs):
                 break
         return pairs
+
+    def _have(self, rows: Int64s, hashes: Int64s, number: int) -> Flags:
+        """Return which rows of filters have the bits of some hashes, int64 (hashes, rows), the first of this number."""
+        # Java's remainder has the sign of the dividend.
+        bits = np.abs(np.fmod(hashes, self.bits[rows]))
+        found = self.data[self.starts[rows] + (bits >> 3)] >> (bits & 7).astype(np.uint8) & 1
+        unused = np.arange(number, number + len(hashes))[:, None] >= self.hashes[rows]
+        have: Flags = ((found != 0) | unused).all(axis=0)
+        return have

@@ -19,7 +19,7 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.footer_fields import read_at
 from streaming_lsm.file_group.gone_files import gone_file
 from streaming_lsm.file_group.key_filters import KeyFilters, WantedKeys
-from streaming_lsm.format.log.key_entries import CoveredLog, covered_logs, own_entry
+from streaming_lsm.format.log.key_entries import CoveredLog, KeyEntry, covered_logs, own_entry
 from streaming_lsm.format.parquet_bloom import BlockedBloom, UInt64s
 from streaming_lsm.storage.base import Storage
 
@@ -49,10 +49,9 @@ class KeyIndex:
         return KeyIndex(metadata, list(ranges) if ascend else [], places)
 
     @cached_property
-    def own(self) -> KeyFilters | None:
+    def own(self) -> KeyEntry | None:
         """The file's own key entry; None without one."""
-        entry = own_entry(self.metadata.metadata, self.metadata.num_rows)
-        return None if entry is None else KeyFilters.of([entry])
+        return own_entry(self.metadata.metadata, self.metadata.num_rows)
 
     @cached_property
     def covered(self) -> tuple[Sequence[CoveredLog], KeyFilters]:
@@ -100,8 +99,6 @@ class KeyIndex:
         Raises:
             CorruptFileError: the file is missing, or a bloom filter is damaged.
         """
-        if self.own is not None and not self.own.may_hold(wanted)[0]:
-            return []
         inside = self.spanned(wanted)
         return [
             number

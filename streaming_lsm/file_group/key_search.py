@@ -7,11 +7,15 @@ committed. A log that no entry covers is opened. See docs/format/03-native-logs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from streaming_lsm.arrow.columns import Flags
 from streaming_lsm.file_group.data_file import DataFile
 from streaming_lsm.file_group.file_system_view import LogFile
-from streaming_lsm.file_group.key_filters import WantedKeys
+from streaming_lsm.file_group.key_filters import KeyFilters, WantedKeys
 
 
 @dataclass
@@ -41,10 +45,24 @@ class KeySearch:
         if index is None:
             return
         logs, filters = index.covered
+        if not logs:
+            return
         for log, held in zip(logs, filters.may_hold(self.wanted).tolist(), strict=True):
             self._told.setdefault((log.name, log.size), held)
 
     def may_be_in(self, file: DataFile) -> bool:
         """Return whether an open file may hold a key, by its own key entry."""
-        index = file.key_index
-        return index is None or index.own is None or bool(index.own.may_hold(self.wanted)[0])
+        return bool(files_of_keys([file], self.wanted)[0])
+
+
+def files_of_keys(files: Sequence[DataFile], wanted: WantedKeys) -> Flags:
+    """Return which files may hold a key, by the own key entries of those that are open or kept: bool (files,)."""
+    found = np.ones(len(files), np.bool_)
+    entries = {
+        place: index.own
+        for place, file in enumerate(files)
+        if (index := file.key_index) is not None and index.own is not None
+    }
+    if entries:
+        found[list(entries)] = KeyFilters.of(list(entries.values())).may_hold(wanted)
+    return found

@@ -257,6 +257,7 @@ class _KeyChunk:
         self._words = list(_mixed_words(data, starts, lengths))
         self._tails = _tails(data, starts + lengths, lengths % 4)
         self._has_tail = lengths % 4 > 0
+        self._have_tails = bool(self._has_tail.any())
 
     def bit_indexes(self, hashes: int, bits: int) -> Iterator[NDArray[np.int64]]:
         """Yield for each hash the bit of every key, in the original order."""
@@ -287,10 +288,11 @@ class _KeyChunk:
     def _murmur2(self, seeds: NDArray[np.uint32]) -> NDArray[np.uint32]:
         h = seeds ^ self._lengths
         for word in self._words:
-            head = h[: len(word)]
+            head = h if len(word) == len(h) else h[: len(word)]
             head *= _M
             head ^= word
-        h = np.where(self._has_tail, (h ^ self._tails) * _M, h)
+        if self._have_tails:
+            h = np.where(self._has_tail, (h ^ self._tails) * _M, h)
         h ^= h >> np.uint32(13)
         h *= _M
         h ^= h >> np.uint32(15)

@@ -31,8 +31,7 @@ class KeyEntryCheck:
     @staticmethod
     def of(file: DataFile) -> KeyEntryCheck:
         """Begin with a file that is open."""
-        own = None if file.key_index is None else file.key_index.own
-        return KeyEntryCheck(None if own is None else own.entries[0])
+        return KeyEntryCheck(None if file.key_index is None else file.key_index.own)
 
     def add(self, keys: pa.StringArray) -> None:
         """Look for keys without nulls in the entry."""

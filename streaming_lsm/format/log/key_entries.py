@@ -24,6 +24,8 @@ OWN_KEY = "lsm.log.keys"
 ACCUMULATED_KEY = "lsm.log.keys.accumulated"
 _VERSION = 1
 _CHECK_DIGITS = 8
+_FRAME, _HEAD = 110, 13
+"""Bytes of the names and numbers of a covered log, and of the head of each row of its filter."""
 _DAMAGE = (ValueError, RecursionError, KeyError, TypeError, AttributeError, CorruptFileError, UnsupportedTable)
 
 
@@ -113,7 +115,9 @@ def accumulated_text(logs: Sequence[CoveredLog]) -> str:
 
 def covered_bytes(log: CoveredLog) -> int:
     """Return about how many bytes a log takes in an accumulated entry."""
-    return len(json.dumps(_encoded(log), separators=(",", ":"), ensure_ascii=False).encode()) + 1
+    rows = () if log.entry.bloom is None else log.entry.bloom.rows
+    texts = len(log.name.encode()) + sum(len(key.encode()) for key in log.entry.span or ())
+    return _FRAME + texts + sum(_HEAD + len(row) for row in rows) * 4 // 3
 
 
 def covered_logs(metadata: Mapping[bytes, bytes] | None) -> tuple[CoveredLog, ...]:

@@ -88,7 +88,7 @@ class EarlierLogs:
         assert index is not None
         if header.compacted or header.chain is not None or header.is_partial:
             return []
-        entry = self._of_rows(file) if index.own is None else index.own.entries[0]
+        entry = index.own or self._of_rows(file)
         if entry is None:
             return []
         if entry.span is None:

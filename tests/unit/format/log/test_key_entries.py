@@ -13,6 +13,7 @@ from streaming_lsm.format.log.key_entries import (
     CoveredLog,
     KeyEntry,
     accumulated_text,
+    covered_bytes,
     covered_logs,
     own_entry,
     own_footer,
@@ -74,6 +75,12 @@ def test_of_another_writers_entry_the_filter_counts_and_not_the_range() -> None:
 
 def test_an_accumulated_entry_reads_back() -> None:
     assert list(covered_logs(encoded({ACCUMULATED_KEY: accumulated_text(LOGS)}))) == LOGS
+
+
+@pytest.mark.parametrize("log", LOGS, ids=["filter", "range", "empty"])
+def test_the_bytes_of_a_covered_log_are_estimated(log: CoveredLog) -> None:
+    taken = len(accumulated_text([*LOGS, log]).encode()) - len(accumulated_text(LOGS).encode())
+    assert abs(covered_bytes(log) - taken) < 100
 
 
 def test_no_changed_byte_of_an_accumulated_entry_goes_unnoticed() -> None:
