@@ -92,6 +92,11 @@ def test_a_column_of_another_type_drops_the_ranges_of_partitions_alone(
     assert "column 'n' was int32 and is int64 now" in caplog.text
     assert partitions(tmp_path) == ALL - {"partition_stats"}
     assert shown(LsmTable(tmp_path, ENABLED), pc.field("n") > 5) == shown(LsmTable(tmp_path), pc.field("n") > 5)
+    # Made again from files of both types.
+    LsmTable(tmp_path, EVERY).upsert(pa.table({**rows, "n": [2**41, None], "ts": [3, 3]}, wide))
+    assert partitions(tmp_path) == ALL
+    assert assert_partition_ranges(tmp_path)
+    assert shown(LsmTable(tmp_path, ENABLED), pc.field("n") > 5) == shown(LsmTable(tmp_path), pc.field("n") > 5)
 
 
 def source_fields(root: Path) -> list[str]:
