@@ -392,10 +392,16 @@ class ReadableTable:
             spill_folder=self.options[config.SPILL_FOLDER],
             rfc103_names=self.options[config.READ_LEGACY_NAMES],
             by_metadata=self.options[config.METADATA_ENABLE],
-            skips_by_ranges=self.options[config.METADATA_ENABLE] and self.options[config.DATA_SKIPPING],
+            skips_by_ranges=self._skips,
+            scan_share=self.options[config.RECORD_INDEX_SCAN_SHARE] if self._skips else None,
             timelines=self._timelines,
             kept=self._kept,
         )
+
+    @property
+    def _skips(self) -> bool:
+        """Whether the indexes of the metadata table are asked."""
+        return self.options[config.METADATA_ENABLE] and self.options[config.DATA_SKIPPING]
 
     def _wanted(self, columns: Sequence[str] | None, filter: Filter | None, meta: bool) -> QueryOptions:
         names = (self.options[config.READ_COLUMNS] or None) if columns is None else columns

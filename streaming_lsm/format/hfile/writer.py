@@ -17,7 +17,7 @@ from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.block import DATA, FILE_INFO, META, ROOT_INDEX, Codec, write_block
 from streaming_lsm.format.hfile.cells import CELL_BYTES, encode_cells
 from streaming_lsm.format.hfile.index import Pointer, encode_pointer, row_key
-from streaming_lsm.format.hfile.reader import SCHEMA_ENTRY
+from streaming_lsm.format.hfile.reader import LAST_KEY, SCHEMA_ENTRY
 from streaming_lsm.format.hfile.trailer import Trailer, encode_file_info
 from streaming_lsm.keys.bucket import java_string_hash
 
@@ -202,7 +202,7 @@ class HFileWriter:
             info |= {"minRecordKey": self._first_key, "maxRecordKey": self._last_key}
             info["bloomFilterTypeCode"] = bloom.kind.encode()
         info |= {
-            "hfile.LASTKEY": self._last_key and row_key(self._last_key),
+            LAST_KEY: self._last_key and row_key(self._last_key),
             "hfile.AVG_KEY_LEN": _INT.pack(self._key_bytes // count),
             "hfile.CREATE_TIME_TS": _LONG.pack(created_ms),
             "hfile.AVG_VALUE_LEN": _INT.pack(self._value_bytes // count),
