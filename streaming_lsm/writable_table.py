@@ -22,8 +22,8 @@ from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_K
 from streaming_lsm.index.base import Index
 from streaming_lsm.index.bucket import index_of
 from streaming_lsm.index.bucket_check import check_buckets
+from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.index.live_file_groups import LiveFileGroups
-from streaming_lsm.index.stored_ranges import stored_ranges
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.maintained_table import MaintainedTable
 from streaming_lsm.metadata.table import MetadataTable
@@ -139,7 +139,7 @@ class WritableTable(MaintainedTable):
             identity=identity,
             runtime=self.runtime,
             timelines=self._timelines,
-            metadata=partial(MetadataTable, ranges=stored_ranges),
+            metadata=partial(MetadataTable, readers=FILE_READERS),
             beside=beside or self._beside_write,
             alone=alone,
             action=write_action(operation, self.config),

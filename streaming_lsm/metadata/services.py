@@ -17,6 +17,7 @@ from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
+from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.metadata.group_files import LogName, base_content, base_name
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.lock.lock import TableLock
@@ -24,7 +25,7 @@ from streaming_lsm.lock.markers import delete_files
 from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
-from streaming_lsm.metadata.partitions import KeptPartition
+from streaming_lsm.metadata.partitions.base import DAMAGE, Encoded, KeptPartition
 from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -95,7 +96,7 @@ def compact(
     lock: TableLock,
     *,
     archives: bool = False,
-) -> None:
+) -> dict[str, str]:
     """Merge the log files into a new base file, and clean old file slices.
 
     Args:
@@ -106,49 +107,71 @@ def compact(
         times: instant times of the data table, whose lock is held.
         archives: whether to archive the actions of the slices that were cleaned.
 
+    Returns:
+        Why partitions could not be read, by name; these were left out. Nothing was done if `files` is one of them.
+
     Raises:
-        CorruptFileError, UnsupportedTable: a file cannot be read.
+        CorruptFileError: the timeline of the metadata table cannot be read.
         Fenced: another writer took the lock.
     """
-    slices: list[tuple[KeptPartition, MetadataFileSlice]] = []
-    sizes: dict[str, int] = {}
-    for kept in partitions:
-        entries = metadata.list(kept.name)
-        sizes |= {entry.path: entry.size for entry in entries}
-        names = [entry.name for entry in entries]
-        found = [MetadataFileSlice.newest(timeline, names, group) for group in kept.groups(names)]
-        slices += [(kept, one) for one in found if not all(is_first(log.instant) for log in one.logs)]
-    if not slices:
-        return
     requested = times.next()
-    merged = {
-        (one, name): kept.merged(one, metadata, counts, str(name))
-        for kept, one in slices
-        for name in [base_name(one.group.file_id, requested)]
-    }
+    merged: list[_Merged] = []
+    faults: dict[str, str] = {}
+    for kept in partitions:
+        try:
+            merged += _merged(metadata, timeline, kept, counts, requested)
+        except (*DAMAGE, FileNotFoundError) as error:
+            faults[kept.name] = str(error)
+    if PARTITION in faults or not merged:
+        return faults
+    partitions = [kept for kept in partitions if kept.name not in faults]
     lock.verify()
     running = Instant(requested, COMPACTION, State.REQUESTED)
-    begin(metadata, running, CompactionPlan(tuple(_operation(one, sizes) for _, one in slices)).encode())
+    begin(metadata, running, CompactionPlan(tuple(_operation(one) for one in merged)).encode())
     stats = []
-    for (one, name), (keys, values) in merged.items():
+    for one in merged:
+        (keys, values), name, partition = one.records, one.name, one.slice.group.partition
         data = base_content(keys, values, times.now_ms(), lock.owner.token)
-        partition = one.group.partition
-        stat = base_file_stat(partition, name, total_bytes=len(data), num_writes=len(keys), previous=one.base)
+        stat = base_file_stat(partition, name, total_bytes=len(data), num_writes=len(keys), previous=one.slice.base)
         metadata.put_if_absent(stat.path, data)
         stats.append(stat)
     complete(metadata=metadata, running=running, stats=tuple(stats), operation="COMPACT", times=times, lock=lock)
-    logs = sum(len(one.logs) for _, one in slices)
-    _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, logs)
+    _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, sum(len(one.slice.logs) for one in merged))
     _clean(metadata, timeline, partitions, times, lock)
     if archives:
         _archive(metadata, timeline, partitions, lock)
+    return faults
 
 
-def _operation(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionOperation:
+@dataclass(frozen=True)
+class _Merged:
+    """A file slice that is compacted: the sizes of its files, and the name and records of its new base file."""
+
+    slice: MetadataFileSlice
+    sizes: Mapping[str, int]
+    name: BaseFileName
+    records: Encoded
+
+
+def _merged(
+    metadata: Storage, timeline: Timeline, kept: KeptPartition, counts: Callable[[str], bool], requested: str
+) -> list[_Merged]:
+    """Merge the slices of a partition that have logs."""
+    entries = metadata.list(kept.name)
+    sizes = {entry.name: entry.size for entry in entries}
+    found = []
+    for group in kept.groups:
+        one, name = MetadataFileSlice.newest(timeline, list(sizes), group), base_name(group.file_id, requested)
+        if not all(is_first(log.instant) for log in one.logs):
+            found.append(_Merged(one, sizes, name, kept.merged(one, metadata, counts, str(name))))
+    return found
+
+
+def _operation(merged: _Merged) -> CompactionOperation:
+    found, sizes = merged.slice, merged.sizes
     base, names = found.base, tuple(map(str, found.logs))
     instant = base.instant if base else min(log.instant for log in found.logs)
-    partition = found.group.partition
-    of_logs, of_base = (sum(sizes[f"{partition}/{name}"] for name in some) for some in (names, [base] if base else []))
+    of_logs, of_base = (sum(sizes[str(name)] for name in some) for some in (names, [base] if base else []))
     # Hudi requires all of them to run a plan.
     metrics = {
         "TOTAL_LOG_FILES": float(len(names)),
@@ -158,7 +181,7 @@ def _operation(found: MetadataFileSlice, sizes: Mapping[str, int]) -> Compaction
         "TOTAL_IO_MB": float((of_logs + of_base) // _MIB + of_base // _MIB),
     }
     return CompactionOperation(
-        partition_path=partition,
+        partition_path=found.group.partition,
         file_id=found.group.file_id,
         base_instant=instant,
         logs=names,
@@ -206,7 +229,7 @@ def _old_files(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> li
     """List the files of a partition's slices that are older than the newest two of their file group."""
     names = metadata.names(kept.name)
     old: list[LogName | BaseFileName] = []
-    for group in kept.groups(names):
+    for group in kept.groups:
         bases, logs = visible_files(timeline, names, group)
         instants = sorted({base.instant for base in bases})
         if len(instants) > _KEPT_SLICES:
@@ -219,7 +242,7 @@ def _old_files(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> li
 def _oldest_base(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> str:
     """Return the instant of the oldest base file of a partition; empty if a file group has none."""
     names = metadata.names(kept.name)
-    groups = (visible_files(timeline, names, group)[0] for group in kept.groups(names))
+    groups = (visible_files(timeline, names, group)[0] for group in kept.groups)
     return min((min((base.instant for base in bases), default="") for bases in groups), default="")
 
 

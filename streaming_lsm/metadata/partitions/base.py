@@ -1,0 +1,165 @@
+"""Define how a partition of the metadata table is kept up to date, so that each kind is one module.
+
+See docs/format/07-index-and-metadata.md, "Metadata table". A *kind* of partition finds, opens and builds partitions:
+one of a fixed name, or several, as secondary indexes are. An open partition is *kept*: each delta commit logs its
+records of the action, and compactions of the metadata table merge them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from streaming_lsm.config import Options
+from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.metadata.changed_ranges import StoredRanges
+from streaming_lsm.metadata.commit import FileChanges, NewRecords
+from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+
+# NotADirectoryError, IsADirectoryError: a file is in place of a folder, or a folder in place of a file.
+DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError, IsADirectoryError)
+"""Errors of a metadata table, or of one of its partitions, for which it is dropped."""
+
+Encoded = tuple[pa.BinaryArray, pa.BinaryArray]
+"""Keys, ascending, and records."""
+
+
+@dataclass(frozen=True)
+class FileReaders:
+    """Read from data files what partitions record of them; given by rooms that read data files.
+
+    Attributes:
+        ranges: finds the ranges of columns.
+    """
+
+    ranges: StoredRanges
+
+
+@dataclass(frozen=True)
+class TableContext:
+    """The table whose metadata table is kept.
+
+    Attributes:
+        storage: the table.
+        metadata: storage of its metadata table.
+        options: options of the writer.
+        readers: read its data files.
+    """
+
+    storage: Storage
+    metadata: Storage
+    options: Options
+    readers: FileReaders
+
+
+@dataclass(frozen=True)
+class RecordedAction:
+    """An action of the data table that is about to be completed.
+
+    Attributes:
+        instant: the running action.
+        content: content of its completed file.
+        changes: the files that it adds and deletes; deletions of files that the metadata table does not list are left
+            out.
+    """
+
+    instant: Instant
+    content: bytes
+    changes: FileChanges
+
+
+class KeptPartition(Protocol):
+    """A partition of the metadata table that is kept up to date.
+
+    A fault (`DAMAGE`) in one of the methods drops the partition, with a warning; `files` with the whole metadata table.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the partition."""
+        ...
+
+    @property
+    def groups(self) -> Sequence[MetadataFileGroup]:
+        """All its file groups."""
+        ...
+
+    @property
+    def has_definition(self) -> bool:
+        """Whether an index definition has the partition's name."""
+        ...
+
+    def records(self, action: RecordedAction) -> Sequence[NewRecords]:
+        """Return the records of an action, those of each file group together; a group without records is left out."""
+        ...
+
+    def merged(
+        self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
+    ) -> Encoded:
+        """Read and merge a file slice.
+
+        Args:
+            found: the slice.
+            metadata: storage of the metadata table.
+            counts: whether the log records of an instant are valid, see `counted_instants`.
+            base_name: name of the base file for which the records are encoded.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """State of the table from which a partition is built.
+
+    Attributes:
+        data: timeline of the table.
+        properties: its properties.
+        files: size in bytes by file name, by partition path: the files of completed actions.
+        instant: instant of the delta commit that creates the partition, which is in the names of its base files.
+    """
+
+    data: Timeline
+    properties: Mapping[str, str]
+    files: Mapping[str, Mapping[str, int]]
+    instant: str
+
+
+@dataclass(frozen=True)
+class NewPartition:
+    """A partition that is built, and not stored yet.
+
+    Attributes:
+        groups: all its file groups.
+        records: records of the base files; a group without records gets none.
+        definition: the index definition of the partition's name, if it has one.
+    """
+
+    groups: Sequence[MetadataFileGroup]
+    records: Sequence[NewRecords]
+    definition: Mapping[str, Any] | None = None
+
+
+class PartitionKind(Protocol):
+    """A kind of partition that this package keeps up to date. It has no state."""
+
+    def owns(self, name: str) -> bool:
+        """Return whether a partition of this name is of the kind."""
+        ...
+
+    def asked(self, options: Options) -> Mapping[str, bool]:
+        """Return names of partitions that the options want (True) or refuse (False); others are kept if they exist."""
+        ...
+
+    def open(self, name: str, context: TableContext, properties: Mapping[str, str]) -> KeptPartition:
+        """Open a partition that exists; raises an error of `DAMAGE` if it cannot be kept."""
+        ...
+
+    def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:
+        """Build a partition from the files of the table; raises an error of `DAMAGE` if that is not possible."""
+        ...
