@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from streaming_lsm.index.stored_keys import TableKeys
 from streaming_lsm.index.stored_ranges import stored_ranges
 from streaming_lsm.metadata.partitions.base import FileReaders
 
-FILE_READERS = FileReaders(ranges=stored_ranges)
+FILE_READERS = FileReaders(ranges=stored_ranges, keys=TableKeys())

@@ -9,8 +9,7 @@ ones.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,10 +23,11 @@ from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.hfile.reader import LAST_KEY, HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys
-from streaming_lsm.format.metadata.record_index import LOCATIONS, PARTITION, decode_locations, parse_shard, shards_of
+from streaming_lsm.format.metadata.record_index import LOCATIONS, PARTITION, decode_locations, shards_of
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.record_shards import Hash, by_partition
 from streaming_lsm.metadata.state import check_up_to_date
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -36,8 +36,6 @@ from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
-Hash = Callable[[pa.StringArray, int], Int64s]
-"""Computes the shard of each key, int64 (keys,), given the number of shards; `shards_of` is Hudi's."""
 _TEXTS = pa.dictionary(pa.int32(), pa.string())
 LOCATED = pa.schema([("partition", _TEXTS), ("file_id", _TEXTS), ("instant_ms", pa.int64())])
 """Columns `LOCATIONS` of found keys, with texts as dictionaries."""
@@ -106,7 +104,9 @@ class RecordIndex:
         check_up_to_date(timeline, data)
         slices = MetadataFileSlice.newest_of_all(timeline, metadata.names(PARTITION), PARTITION)
         until = max((timeline.completion_time(one.base.instant) or "" for one in slices if one.base), default="")
-        return cls(metadata, data, _by_partition(slices), until, scan_share, hash)
+        of_ids = {one.group.file_id: one for one in slices}
+        shards = {path: [of_ids[one] for one in ids] for path, ids in by_partition(of_ids).items()}
+        return cls(metadata, data, shards, until, scan_share, hash)
 
     @property
     def is_partitioned(self) -> bool:
@@ -266,27 +266,6 @@ def record_locations(
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
         _LOG.warning("%s/%s/%s is not read, no key is looked up: %s", storage.uri, METADATA_TABLE, PARTITION, error)
     return None
-
-
-def _by_partition(slices: Sequence[MetadataFileSlice]) -> dict[str | None, list[MetadataFileSlice]]:
-    """Group shards by partition path of the table, and sort them by number.
-
-    Raises:
-        CorruptFileError: a shard is missing, or there is none; or the file groups of two forms.
-    """
-    numbered: dict[str | None, dict[int, MetadataFileSlice]] = defaultdict(dict)
-    for one in slices:
-        shard = parse_shard(one.group.file_id)
-        if shard is None:
-            raise CorruptFileError(f"{PARTITION} has the file group {one.group.file_id}: drop it")
-        numbered[shard[0]][shard[1]] = one
-    if not numbered or (None in numbered and len(numbered) > 1):
-        raise CorruptFileError(f"{PARTITION} has no file groups, or some of a partitioned record index: drop it")
-    for partition, shards in numbered.items():
-        if max(shards) + 1 != len(shards):
-            missing = min(set(range(max(shards))) - shards.keys())
-            raise CorruptFileError(f"{PARTITION} has no file group {missing} of partition {partition!r}: drop it")
-    return {partition: [shards[number] for number in sorted(shards)] for partition, shards in numbered.items()}
 
 
 def _newest(parts: Sequence[HFile | DeletedKeys], keys: Any, scan_share: float) -> Iterator[FoundKeys]:

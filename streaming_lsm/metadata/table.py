@@ -189,13 +189,13 @@ class MetadataTable:
         Raises:
             Fenced: another writer took the lock; a completed delta commit is deleted.
         """
-        if self._timeline is None:
+        if self._timeline is None or self._data is None:
             return
         try:
             changes = FileChanges.of(action, data)
-            if changes.deleted and self._data is not None:
+            if changes.deleted:
                 changes = changes.known_to(metadata_listing(self._storage, self._data))
-            records = self._records(RecordedAction(action, data, changes))
+            records = self._records(RecordedAction(action, data, changes, self._data))
             commit_records(
                 metadata=self._metadata,
                 requested=action.requested,
@@ -240,9 +240,7 @@ class MetadataTable:
                     continue
                 try:
                     kept = kind.open(name, self._context, properties)
-                    names = self._metadata.names(name)
-                    for group in kept.groups:
-                        MetadataFileSlice.newest(timeline, names, group)
+                    MetadataFileSlice.newest_of_all(timeline, self._metadata.names(name), name)
                 except DAMAGE as error:
                     self._warn(name, str(error))
                 else:

@@ -8,10 +8,12 @@ from typing import Any
 
 from streaming_lsm import LsmTable
 from streaming_lsm.format.metadata.files_partition import decode_base
+from streaming_lsm.format.metadata.group_files import DeletedKeys
+from streaming_lsm.format.metadata.records import RecordLocation, read_records
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.index.stored_ranges import stored_ranges
 from streaming_lsm.metadata.column_ranges import column_ranges
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, counted_instants
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice, counted_instants
 from streaming_lsm.metadata.listing import listing_differences
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
@@ -22,6 +24,8 @@ from streaming_lsm.timeline.timeline import Timeline
 
 ENABLED = {"hoodie.metadata.enable": True}
 RANGED = {**ENABLED, "hoodie.metadata.index.column.stats.enable": True}
+LOCATED = {**ENABLED, "hoodie.metadata.record.index.enable": True}
+LOCATED_BY_PARTITION = {**ENABLED, "hoodie.metadata.record.level.index.enable": True}
 PARTITIONS = "hoodie.table.metadata.partitions"
 
 
@@ -72,6 +76,48 @@ def assert_ranges(root: Path) -> int:
                 assert given == (stored[column][bound] or {}), (path, column)
             compared += 1
     return compared
+
+
+def assert_locations(root: Path | Storage) -> int:
+    """The record index has the keys of the snapshot and no others, and the file group of each; return how many.
+
+    It is read record by record, and merged in dictionaries.
+    """
+    storage = LocalStorage(root) if isinstance(root, Path) else root
+    table = LsmTable(storage.uri, {"lsm.read.threads": 1})
+    scan = table.scan(["_hoodie_record_key"], meta=True)
+    rows = {
+        (found.partition_path, key): found.file_id
+        for found in scan.slices
+        for batch in scan.read_slice(found)
+        for key in batch.column("_hoodie_record_key").to_pylist()
+    }
+    indexed = _indexed(storage)
+    assert {place: found[1] for place, found in indexed.items()} == rows
+    assert all(found[0] == place[0] for place, found in indexed.items())
+    return len(rows)
+
+
+def _indexed(storage: Storage) -> dict[tuple[str, str], tuple[str, str]]:
+    """Partition path and file id by partition path and record key."""
+    metadata, data = Subfolder(storage, METADATA_TABLE), Timeline.load(storage)
+    timeline, names = Timeline.load(metadata), metadata.names("record_index")
+    ids = sorted({found.file_id for name in names if (found := parse_file_name(name)) is not None})
+    indexed: dict[tuple[str, str], tuple[str, str]] = {}
+    for file_id in ids:
+        of_group: dict[str, RecordLocation] = {}
+        newest = MetadataFileSlice.newest(timeline, names, MetadataFileGroup("record_index", file_id))
+        for part in newest.parts(metadata, counted_instants(data)):
+            if isinstance(part, DeletedKeys):
+                for key in part.keys.to_pylist():
+                    of_group.pop(str(key), None)
+            else:
+                of_group.update({key: found for key, found in read_records(part) if isinstance(found, RecordLocation)})
+        for key, found in of_group.items():
+            assert (found.partition, key) not in indexed
+            assert 0 < found.instant_ms < 4e12
+            indexed[found.partition, key] = (found.partition, found.file_id)
+    return indexed
 
 
 def assert_settled(root: Path) -> None:

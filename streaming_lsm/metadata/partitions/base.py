@@ -7,7 +7,7 @@ records of the action, and compactions of the metadata table merge them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streaming_lsm.config import Options
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.metadata.changed_keys import StoredKeys
 from streaming_lsm.metadata.changed_ranges import StoredRanges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
@@ -36,9 +37,11 @@ class FileReaders:
 
     Attributes:
         ranges: finds the ranges of columns.
+        keys: finds record keys.
     """
 
     ranges: StoredRanges
+    keys: StoredKeys
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,13 @@ class RecordedAction:
         content: content of its completed file.
         changes: the files that it adds and deletes; deletions of files that the metadata table does not list are left
             out.
+        data: timeline of the table, on which the action is not completed yet.
     """
 
     instant: Instant
     content: bytes
     changes: FileChanges
+    data: Timeline
 
 
 class KeptPartition(Protocol):
@@ -136,12 +141,12 @@ class NewPartition:
 
     Attributes:
         groups: all its file groups.
-        records: records of the base files; a group without records gets none.
+        records: records of the base files, made one by one; a group without records gets none.
         definition: the index definition of the partition's name, if it has one.
     """
 
     groups: Sequence[MetadataFileGroup]
-    records: Sequence[NewRecords]
+    records: Iterable[NewRecords]
     definition: Mapping[str, Any] | None = None
 
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.metadata.partitions.base import PartitionKind
 from streaming_lsm.metadata.partitions.column_stats import ColumnStatsKind
+from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
 
-KINDS: Sequence[PartitionKind] = (ColumnStatsKind(),)
+KINDS: Sequence[PartitionKind] = (ColumnStatsKind(), RecordIndexKind())
 """In the order in which partitions are created, opened and recorded."""
 
 
