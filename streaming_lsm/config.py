@@ -354,7 +354,7 @@ PARTITIONED_MIN_GROUPS = integer("hoodie.metadata.record.level.index.min.filegro
 PARTITIONED_MAX_GROUPS = integer("hoodie.metadata.record.level.index.max.filegroup.count", 10, _METADATA, "Maximum number of file groups for each partition in a new partitioned record index.", "hoodie.metadata.partitioned.record.index.max.filegroup.count", minimum=1)
 RECORD_INDEX_GROWTH = ratio("hoodie.metadata.record.index.growth.factor", 2.0, _METADATA, "Factor by which the keys are expected to become more than those for which a record index is created.")
 RECORD_INDEX_GROUP_BYTES = integer("hoodie.metadata.record.index.max.filegroup.size", 1 << 30, _METADATA, "Size in bytes for which the number of file groups of a new record index is chosen, at 48 bytes a key.", minimum=48)
-RECORD_INDEX_SCAN_SHARE = fraction("lsm.metadata.record.index.scan.share", 0.02, _METADATA, "Share of a file's keys from which a look-up in the record index reads the whole file, in place of the blocks that may have one of them.")
+RECORD_INDEX_SCAN_SHARE = fraction("lsm.metadata.record.index.scan.share", 0.3, _METADATA, "Share of a file's keys from which a look-up in the record index reads the whole file, in place of the blocks that may have one of them.")
 METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 7, _METADATA, "Delta commits of the metadata table since its last compaction after which the next one is due. Hudi's default is 10.", minimum=1)
 
 _KAFKA = "Kafka job"

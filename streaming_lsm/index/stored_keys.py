@@ -8,19 +8,23 @@ records. The outcome of other keys is read from the merged file slices.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from streaming_lsm.arrow.columns import pc
+from streaming_lsm.file_group.data_file import open_log, open_parquet
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.key_index import WantedKeys
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.index.decided_keys import deletes_above, records_above
 from streaming_lsm.merge.hash_merge import LogPart
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.table_rule import table_rule
@@ -30,7 +34,7 @@ from streaming_lsm.query.queries import Queries
 from streaming_lsm.query.slices.log_parts import LogBlocks
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.query.wanted_keys import ascending_keys
-from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.schema import RECORD_KEY, delete_log_schema
 from streaming_lsm.storage.base import FileEntry, Storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
@@ -107,15 +111,48 @@ class _State:
         keys = pa.chunked_array([batch.column(0) for batch in reader.read(found)], pa.string())
         return keys if wanted is None else keys.filter(pc.is_in(keys, value_set=wanted))
 
-    def parts(self, logs: Sequence[LogFile]) -> list[LogPart]:
-        """Read the record keys of logs, and what tells deletes."""
+    @property
+    def marks_deletes(self) -> bool:
+        """Whether rows may be deletes by their columns."""
+        return set(self.rule.columns(self.reader.schema)) > set(self.rule.ordering_fields)
+
+    def logged(self, logs: Sequence[LogFile]) -> _Logged:
+        """Read the record keys and ordering fields of logs."""
+        names = dict.fromkeys([RECORD_KEY, *self.rule.columns(self.reader.schema)])
+        schema = pa.schema([self.reader.schema.field(name).with_nullable(True) for name in names])
+        return _Logged.of(self._parts(logs, schema), schema, self.rule)
+
+    def _parts(self, logs: Sequence[LogFile], schema: pa.Schema) -> Iterator[LogPart]:
         reader = self.reader
-        names = dict.fromkeys([RECORD_KEY, *self.rule.columns(reader.schema)])
-        schema = pa.schema([reader.schema.field(name).with_nullable(True) for name in names])
+        inline = [log for log in logs if not log.is_native]
         blocks = LogBlocks(
             reader.storage, schema, self.rule, adjacent=True, visible=reader.visible, file_names=reader.file_names
         )
-        return blocks.parts(logs)
+        yield from blocks.parts(inline)
+        for log in logs:
+            if log.is_native:
+                with ExitStack() as files:
+                    file, _ = open_log(reader.storage, log, self.rule, files, reader.file_names)
+                    wanted = delete_log_schema(schema, self.rule.ordering_fields) if file.is_delete else schema
+                    yield LogPart(pa.Table.from_batches(file.batches(wanted), schema=wanted), file.is_delete)
+
+    def highest(self, found: FileSlice) -> pa.Scalar[Any] | None:
+        """Return a value that no row of a slice exceeds in the only ordering field, by the footers; None if unknown."""
+        fields = self.rule.ordering_fields
+        if len(fields) != 1 or not found.is_native or self.reader.file_names is not None:
+            return None
+        kind = self.reader.schema.field(fields[0]).type
+        # The statistics of floats leave out NaN, and a null ranks as zero.
+        if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
+            return None
+        limits: list[Any] = []
+        for path in (path for path in found.paths if path not in {log.path for log in found.logs if log.is_delete}):
+            with ExitStack() as files:
+                limit = _highest(open_parquet(self.reader.storage, path, files).parquet.metadata, fields[0])
+            if limit is None:
+                return None
+            limits.append(limit)
+        return pa.scalar(max(limits), kind) if limits else None
 
     def decides(self, logs: Sequence[LogFile], found: FileSlice) -> bool:
         """Whether the records of logs decide whether a key is live, as long as no delete compares ordering values."""
@@ -140,33 +177,69 @@ def _changed(before: _State, after: _State, old: FileSlice | None, new: FileSlic
 
 def _told(after: _State, own: Sequence[LogFile], new: FileSlice) -> tuple[Texts, Texts, pa.StringArray]:
     """Return the keys of logs that are live, those that are not, and those of which only the merge tells."""
-    records, deletes = _split(after, after.parts(own))
+    logged = after.logged(own)
+    records, deletes = logged.records, logged.deletes
     if not after.decides(own, new):
-        return _NONE, _NONE, ascending_keys(pa.chunked_array([*records.chunks, *deletes.chunks], pa.string()))
-    if not after.rule.event_time:
-        # Of a key with records and deletes in one write the merge tells which is the newer.
-        both = ascending_keys(records.filter(pc.is_in(records, value_set=_set(deletes))))
-        known = pa.chunked_array([both], pa.string())
-        return _without(records, known), _without(deletes, known), both
-    others = [log for log in new.logs if log not in own]
-    hidden = _split(after, after.parts(others))[1] if others else _NONE
-    unsure = records.filter(pc.is_in(records, value_set=_set(hidden)))
-    doubtful = ascending_keys(pa.chunked_array([*unsure.chunks, *deletes.chunks], pa.string()))
-    return _without(records, pa.chunked_array([doubtful], pa.string())), _NONE, doubtful
+        return _NONE, _NONE, _joined(_keys(records), _keys(deletes))
+    certain, lasting = np.ones(len(records), np.bool_), np.ones(len(deletes), np.bool_)
+    if after.rule.event_time:
+        others = [log for log in new.logs if log not in own]
+        hiding = [log for log in others if log.is_delete or not log.is_native or after.marks_deletes]
+        if hiding:
+            certain = records_above(after.rule, records, after.logged(hiding).deletes)
+        if len(deletes):
+            lasting = deletes_above(after.rule, deletes, after.highest(replace(new, logs=tuple(others))))
+    # Of a key with records and deletes in one write the merge tells which is the newer.
+    both = _keys(records).filter(pc.is_in(_keys(records), value_set=_set(_keys(deletes))))
+    unsure = _joined(
+        both, *(_keys(table.filter(pa.array(~known))) for table, known in ((records, certain), (deletes, lasting)))
+    )
+    told = pa.chunked_array([unsure], pa.string())
+    return _without(_keys(records), told), _without(_keys(deletes), told), unsure
 
 
-def _split(state: _State, parts: Sequence[LogPart]) -> tuple[Texts, Texts]:
-    """Return the keys of records and those of deletes."""
-    records: list[Any] = []
-    deletes: list[Any] = []
-    for part in parts:
-        keys = part.rows.column(RECORD_KEY)
-        deleted = np.ones(len(keys), np.bool_) if part.deletes else state.rule.deletes(part.rows)
-        if not deleted.all():
-            records += (keys.filter(pa.array(~deleted)) if deleted.any() else keys).chunks
-        if deleted.any():
-            deletes += keys.filter(pa.array(deleted)).chunks
-    return pa.chunked_array(records, pa.string()), pa.chunked_array(deletes, pa.string())
+@dataclass(frozen=True)
+class _Logged:
+    """Records and deletes of logs, by record key and ordering fields."""
+
+    records: pa.Table
+    deletes: pa.Table
+
+    @staticmethod
+    def of(parts: Iterable[LogPart], schema: pa.Schema, rule: MergeRule) -> _Logged:
+        names = [RECORD_KEY, *rule.ordering_fields]
+        kinds = pa.schema([schema.field(name) for name in names])
+        records, deletes = [kinds.empty_table()], [kinds.empty_table()]
+        for part in parts:
+            rows = part.rows.select(names).cast(kinds)
+            deleted = np.ones(len(rows), np.bool_) if part.deletes else rule.deletes(part.rows)
+            records.append(rows.filter(pa.array(~deleted)) if deleted.any() else rows)
+            deletes.append(rows.filter(pa.array(deleted)))
+        return _Logged(pa.concat_tables(records), pa.concat_tables(deletes))
+
+
+def _keys(table: pa.Table) -> Texts:
+    found: Texts = table.column(RECORD_KEY)
+    return found
+
+
+def _joined(*parts: Texts) -> pa.StringArray:
+    return ascending_keys(pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string()))
+
+
+def _highest(metadata: pq.FileMetaData, column: str) -> Any:
+    """Return the largest value of a column by the statistics of a file; None if it is not known, or a value is null."""
+    limits: list[Any] = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        place = next(
+            (place for place in range(group.num_columns) if group.column(place).path_in_schema == column), None
+        )
+        told: Any = None if place is None else group.column(place).statistics
+        if told is None or not told.has_min_max or not told.has_null_count or told.null_count:
+            return None
+        limits.append(told.max)
+    return max(limits, default=None)
 
 
 def _without(keys: Texts, others: Texts) -> Texts:

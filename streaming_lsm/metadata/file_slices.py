@@ -54,13 +54,16 @@ class MetadataFileSlice:
         return cls._newest(timeline, names, group, _told_files(timeline, group.partition))
 
     @classmethod
-    def newest_of_all(cls, timeline: Timeline, names: Iterable[str], partition: str) -> list[MetadataFileSlice]:
+    def newest_of_all(
+        cls, timeline: Timeline, names: Iterable[str], partition: str, *, all_groups: bool = False
+    ) -> list[MetadataFileSlice]:
         """Return the newest visible slice of each file group of a partition, ordered by file id.
 
         Args:
             timeline: timeline of the metadata table.
             names: names of the files in the partition's folder.
             partition: the partition.
+            all_groups: whether to check that no file group is missing, for which all commits are read.
 
         Raises:
             CorruptFileError: a file of a slice is missing, or a file group.
@@ -75,7 +78,8 @@ class MetadataFileSlice:
             cls._newest(timeline, frozenset(of_groups[file_id]), MetadataFileGroup(partition, file_id), told)
             for file_id in sorted(of_groups)
         ]
-        _check_all_there(timeline, found, told, partition)
+        if all_groups:
+            _check_all_there(timeline, found, told, partition)
         return found
 
     @classmethod

@@ -102,7 +102,7 @@ class RecordIndex:
         metadata = Subfolder(storage, METADATA_TABLE)
         timeline = timelines.load(metadata, data.layout)
         check_up_to_date(timeline, data)
-        slices = MetadataFileSlice.newest_of_all(timeline, metadata.names(PARTITION), PARTITION)
+        slices = MetadataFileSlice.newest_of_all(timeline, metadata.names(PARTITION), PARTITION, all_groups=True)
         until = max((timeline.completion_time(one.base.instant) or "" for one in slices if one.base), default="")
         of_ids = {one.group.file_id: one for one in slices}
         shards = {path: [of_ids[one] for one in ids] for path, ids in by_partition(of_ids).items()}

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm import config
-from streaming_lsm.arrow.buffers import take
-from streaming_lsm.arrow.columns import pc
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.config import Options
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.actions.commit import CommitMetadata
@@ -105,13 +104,16 @@ class RecordIndexPartition:
             if others is not None and len(others) and len(dead):
                 dead = dead.filter(pc.invert(pc.is_in(dead, value_set=others)))
         deleted = dict(of_shards(dead, len(shards)))
+        of_shard = [live.sorted(shard) for shard in range(len(shards))]
+        values = places.encode(np.concatenate([numbers for _, numbers in of_shard]), None)
+        ends = np.cumsum([0, *(len(keys) for keys, _ in of_shard)]).tolist()
         records = []
         for shard, file_id in enumerate(shards):
-            keys, numbers = live.sorted(shard)
-            if len(keys) or shard in deleted:
-                group, values = MetadataFileGroup(PARTITION, file_id), places.encode(numbers, None)
-                texts: Any = keys.cast(pa.binary())
-                records.append(NewRecords(group, texts, values, deleted.get(shard)))
+            texts: Any = of_shard[shard][0].cast(pa.binary())
+            if len(texts) or shard in deleted:
+                group = MetadataFileGroup(PARTITION, file_id)
+                encoded = values.slice(ends[shard], len(texts))
+                records.append(NewRecords(group, texts, encoded, deleted.get(shard)))
         return records
 
     def _elsewhere(self, found: Sequence[GroupKeys], action: RecordedAction) -> Any:
@@ -128,16 +130,15 @@ class RecordIndexPartition:
         )
         if index is None:
             return None
-        places = {(one.partition, one.file_id): number for number, one in enumerate(found)}
-        dead = _whole(one.dead for one in found)
-        for number, one in enumerate(found):
-            live = _whole([one.live])
-            others = _located_elsewhere(index, live, places, number)
-            left = others.filter(pc.invert(pc.is_in(others, value_set=dead)))
-            if len(left):
-                raise _repeated(left[0].as_py())
-        kept = [_located_elsewhere(index, _whole([one.dead]), places, number) for number, one in enumerate(found)]
-        return _whole([pa.chunked_array(kept, pa.string())])
+        live, dead = (_whole(parts) for parts in zip(*((one.live, one.dead) for one in found), strict=True))
+        sizes = [len(one.live) for one in found] + [len(one.dead) for one in found]
+        number = np.repeat(np.tile(np.arange(len(found)), 2), sizes)
+        others = _located_elsewhere(index, pa.concat_arrays([live, dead]), number, found)
+        repeated = live.filter(pa.array(others[: len(live)]))
+        left = repeated.filter(pc.invert(pc.is_in(repeated, value_set=dead)))
+        if len(left):
+            raise _repeated(left[0].as_py())
+        return dead.filter(pa.array(others[len(live) :]))
 
     def merged(
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
@@ -296,13 +297,19 @@ def _encoded(keys: Any, locations: Sequence[pa.RecordBatch], file_name: str) -> 
     return keys.take(order), encode_locations(whole, file_name)
 
 
-def _located_elsewhere(index: RecordIndex, keys: Any, places: Mapping[tuple[str, str], int], number: int) -> Any:
-    """Return the keys that the index locates in another file group than that of a number."""
-    found = index.find(keys)
-    partitions, file_ids, _ = found.locations.columns
-    pairs: list[Any] = list(zip(partitions.to_pylist(), file_ids.to_pylist(), strict=True))
-    others = np.array([places.get(pair, -1) != number for pair in pairs], np.bool_)
-    return take(keys, found.keys[others])
+def _located_elsewhere(index: RecordIndex, keys: Any, number: Int64s, found: Sequence[GroupKeys]) -> Flags:
+    """Flag the keys that the index locates in another file group than that of their number, bool (keys,)."""
+    located = index.locate(keys)
+    known = {(one.partition, one.file_id): place for place, one in enumerate(found)}
+    partitions, file_ids = (located.column(place) for place in (0, 1))
+    codes = [np.where(flags(pc.is_valid(c)), int64s(pc.fill_null(c.indices, 0)), 0) for c in (partitions, file_ids)]  # type: ignore[attr-defined]
+    names: list[list[Any]] = [c.dictionary.to_pylist() or [""] for c in (partitions, file_ids)]  # type: ignore[attr-defined]
+    pairs = codes[0] * len(names[1]) + codes[1]
+    distinct, nth = np.unique(pairs, return_inverse=True)
+    split = [divmod(pair, len(names[1])) for pair in distinct.tolist()]
+    places = np.array([known.get((names[0][path], names[1][one]), -1) for path, one in split], np.int64)
+    others: Flags = flags(pc.is_valid(file_ids)) & (places[nth] != number)
+    return others
 
 
 def _repeated(key: str) -> UnsupportedTable:
