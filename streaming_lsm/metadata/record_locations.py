@@ -9,7 +9,7 @@ ones.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,10 +25,11 @@ from streaming_lsm.format.hfile.reader import LAST_KEY, HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.metadata.record_index import LOCATIONS, PARTITION, decode_locations, shards_of
 from streaming_lsm.format.table.properties import listed
+from streaming_lsm.metadata.commit import DELTA_COMMIT
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
 from streaming_lsm.metadata.record_shards import Hash, by_partition
-from streaming_lsm.metadata.state import check_up_to_date
+from streaming_lsm.metadata.state import check_replacements, check_up_to_date
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.cache import TimelineCache
@@ -102,8 +103,10 @@ class RecordIndex:
         metadata = Subfolder(storage, METADATA_TABLE)
         timeline = timelines.load(metadata, data.layout)
         check_up_to_date(timeline, data)
+        check_replacements(timeline, data, PARTITION)
         slices = MetadataFileSlice.newest_of_all(timeline, metadata.names(PARTITION), PARTITION, all_groups=True)
         until = max((timeline.completion_time(one.base.instant) or "" for one in slices if one.base), default="")
+        _check_merged(timeline, counted_instants(data), until)
         of_ids = {one.group.file_id: one for one in slices}
         shards = {path: [of_ids[one] for one in ids] for path, ids in by_partition(of_ids).items()}
         return cls(metadata, data, shards, until, scan_share, hash)
@@ -266,6 +269,19 @@ def record_locations(
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
         _LOG.warning("%s/%s/%s is not read, no key is looked up: %s", storage.uri, METADATA_TABLE, PARTITION, error)
     return None
+
+
+def _check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) -> None:
+    """Check that base files have no records of writes that are not completed, such as one that is rolled back.
+
+    Args:
+        timeline: timeline of the metadata table.
+        counts: see `counted_instants`.
+        until: completion time until which delta commits may have been merged.
+    """
+    for write in timeline.completed_writes:
+        if write.action == DELTA_COMMIT and (write.completed or "") < until and not counts(write.requested):
+            raise CorruptFileError(f"{METADATA_TABLE}/{write.path} was compacted, and its action is not completed")
 
 
 def _newest(parts: Sequence[HFile | DeletedKeys], keys: Any, scan_share: float) -> Iterator[FoundKeys]:

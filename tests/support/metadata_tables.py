@@ -10,11 +10,14 @@ from streaming_lsm import LsmTable
 from streaming_lsm.format.metadata.files_partition import decode_base
 from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.metadata.records import RecordLocation, read_records
+from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.index.stored_ranges import stored_ranges
+from streaming_lsm.merge.table_rule import table_rule
 from streaming_lsm.metadata.column_ranges import column_ranges
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice, counted_instants
 from streaming_lsm.metadata.listing import listing_differences
+from streaming_lsm.query.queries import Queries, QueryOptions
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -84,17 +87,18 @@ def assert_locations(root: Path | Storage) -> int:
     It is read record by record, and merged in dictionaries.
     """
     storage = LocalStorage(root) if isinstance(root, Path) else root
-    table = LsmTable(storage.uri, {"lsm.read.threads": 1})
-    scan = table.scan(["_hoodie_record_key"], meta=True)
+    config = TableConfig.from_properties(load_properties(storage), storage.uri)
+    scan = Queries(storage, config, table_rule(config), map, 1).snapshot(QueryOptions(["_hoodie_record_key"]), None)
     rows = {
         (found.partition_path, key): found.file_id
         for found in scan.slices
         for batch in scan.read_slice(found)
         for key in batch.column("_hoodie_record_key").to_pylist()
     }
-    indexed = _indexed(storage)
-    assert {place: found[1] for place, found in indexed.items()} == rows
-    assert all(found[0] == place[0] for place, found in indexed.items())
+    indexed = {place: found[1] for place, found in _indexed(storage).items()}
+    told = {place: (indexed.get(place), rows.get(place)) for place in sorted({*indexed, *rows})}
+    wrong = {place: found for place, found in told.items() if found[0] != found[1]}
+    assert not wrong, f"in the index and in the table: {wrong}"
     return len(rows)
 
 
@@ -114,8 +118,8 @@ def _indexed(storage: Storage) -> dict[tuple[str, str], tuple[str, str]]:
             else:
                 of_group.update({key: found for key, found in read_records(part) if isinstance(found, RecordLocation)})
         for key, found in of_group.items():
-            assert (found.partition, key) not in indexed
-            assert 0 < found.instant_ms < 4e12
+            assert (found.partition, key) not in indexed, f"{key} is in two file groups"
+            assert 0 < found.instant_ms < 4e12, f"{key} is of {found.instant_ms} ms"
             indexed[found.partition, key] = (found.partition, found.file_id)
     return indexed
 

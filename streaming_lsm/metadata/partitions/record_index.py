@@ -35,11 +35,13 @@ from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSl
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
 from streaming_lsm.metadata.record_locations import RecordIndex
 from streaming_lsm.metadata.record_shards import Places, ShardedKeys, Sizing, by_partition, of_shards
+from streaming_lsm.metadata.state import check_replacements
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import instant_ms
 from streaming_lsm.timeline.instant import WRITE_ACTIONS
+from streaming_lsm.timeline.timeline import Timeline
 
 _OWN_TOKEN = "0-0-0"
 _KEEPS_LOCATIONS = ("COMPACT", "LOG_COMPACT")
@@ -77,6 +79,8 @@ class RecordIndexPartition:
         commit = CommitMetadata.decode(action.content, running.path)
         if commit.operation_type in _KEEPS_LOCATIONS:
             return []
+        if any(write.action == "replacecommit" for write in action.data.completed_writes):
+            check_replacements(Timeline.load(self.context.metadata), action.data, PARTITION)
         found = list(self.context.readers.keys.changed(self.context.storage, action.data, running, commit))
         if None in self.shards:
             return self._changed(found, self.shards[None], self._elsewhere(found, action))

@@ -130,7 +130,7 @@ def test_a_global_index_follows_rollbacks_restores_and_overwrites_of_a_table_wit
         lambda: table.insert_overwrite_table(written(draw, 8, 5)),
         lambda: table.rollback(),
         lambda: table.upsert(written(draw, 9)),
-        lambda: table.restore(table.savepoints[0].instant),
+        lambda: table.restore(table.savepoints[0].instant.requested),
         lambda: table.upsert(written(draw, 10)),
         lambda: table.insert_overwrite_table(written(draw, 11, 5)),
         lambda: table.upsert(written(draw, 12)),
