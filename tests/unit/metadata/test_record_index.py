@@ -17,7 +17,14 @@ from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import load_properties
 from tests.support.crash_points import random_cases, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
-from tests.support.metadata_tables import LOCATED, LOCATED_BY_PARTITION, PARTITIONS, assert_locations, assert_settled
+from tests.support.metadata_tables import (
+    LOCATED,
+    LOCATED_BY_PARTITION,
+    PARTITIONS,
+    assert_locations,
+    assert_settled,
+    has_metadata_table,
+)
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("part", pa.string()), ("n", pa.int64()), ("gone", pa.bool_()), ("ts", pa.int64())]
@@ -69,19 +76,7 @@ def written(draw: random.Random, step: int, count: int = 12) -> pa.Table:
     return batch(draw, step, count).rename_columns(["id", "part", "n", "_hoodie_is_deleted", "ts"])
 
 
-ACTIONS = (
-    "upsert",
-    "upsert",
-    "delete",
-    "compact",
-    "upsert",
-    "overwrite",
-    "clean",
-    "upsert",
-    "delete",
-    "compact",
-    "upsert",
-)
+ACTIONS = ("upsert", "upsert", "delete", "compact", "upsert", "overwrite", "delete", "clean", "upsert")
 
 
 def act(table: LsmTable, action: str, draw: random.Random, step: int) -> None:
@@ -105,12 +100,12 @@ def has_index(root: Path) -> bool:
 def test_it_has_the_keys_of_each_partition_after_each_action(kind: str, tmp_path: Path) -> None:
     draw, compared = random.Random(kind), 0
     table = LsmTable.create(tmp_path, schema_of(kind), {**OPTIONS, **LOCATED_BY_PARTITION, **KINDS[kind]})
-    for step, action in enumerate((*ACTIONS, *draw.choices(ACTIONS, k=random_cases(30, 2))), 1):
+    for step, action in enumerate((*ACTIONS, *draw.choices(ACTIONS, k=random_cases(30, 1))), 1):
         act(table, action, draw, step)
         assert has_index(tmp_path) == (step > 1)
         compared += assert_locations(tmp_path) if step > 1 else 0
         assert_settled(tmp_path)
-    assert compared > 100
+    assert compared > 60
 
 
 def test_a_global_index_follows_rollbacks_restores_and_overwrites_of_a_table_without_partitions(tmp_path: Path) -> None:
@@ -141,7 +136,8 @@ def test_a_global_index_follows_rollbacks_restores_and_overwrites_of_a_table_wit
         step()
         if has_index(tmp_path):
             compared += assert_locations(tmp_path)
-        assert_settled(tmp_path)
+        if has_metadata_table(tmp_path):  # a restore drops it
+            assert_settled(tmp_path)
     assert compared > 60
 
 
