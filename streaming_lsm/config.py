@@ -355,6 +355,8 @@ PARTITIONED_MAX_GROUPS = integer("hoodie.metadata.record.level.index.max.filegro
 RECORD_INDEX_GROWTH = ratio("hoodie.metadata.record.index.growth.factor", 2.0, _METADATA, "Factor by which the keys are expected to become more than those for which a record index is created.")
 RECORD_INDEX_GROUP_BYTES = integer("hoodie.metadata.record.index.max.filegroup.size", 1 << 30, _METADATA, "Size in bytes for which the number of file groups of a new record index is chosen, at 48 bytes a key.", minimum=48)
 RECORD_INDEX_SCAN_SHARE = fraction("lsm.metadata.record.index.scan.share", 0.3, _METADATA, "Share of a file's keys from which a look-up in the record index reads the whole file, in place of the blocks that may have one of them.")
+METADATA_PARTITION_STATS = boolean("hoodie.metadata.index.partition.stats.enable", False, _METADATA, "true: add the partition `partition_stats` to a metadata table that has `column_stats`, the ranges of columns in partitions, by which readers skip partitions. false, set by a writer: drop it. Not set: maintain one that is there. Hudi's default is true.")
+METADATA_BLOOM_FILTERS = boolean("hoodie.metadata.index.bloom.filter.enable", False, _METADATA, "true: add the partition `bloom_filters` to a metadata table, the bloom filters of base files. false, set by a writer: drop it. Not set: maintain one that is there. It has those of base files that have one, see `hoodie.parquet.bloom.filter.enabled`.")
 METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 7, _METADATA, "Delta commits of the metadata table since its last compaction after which the next one is due. Hudi's default is 10.", minimum=1)
 
 _KAFKA = "Kafka job"

@@ -231,7 +231,7 @@ class WritableTable(MaintainedTable):
             operation=operation,
             combine=reduces_keys(operation, self.config, wanted=self.options[_COMBINE[operation]]),
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
-            files=FileOptions.of(self.options),
+            files=replace(FileOptions.of(self.options), ranged=tuple(tx.ranged_columns)),
             file_ids={} if is_replacing else self._groups.file_ids,
             bases=self._groups.bases if merges else {},
             kept_deletes=self._groups.kept_deletes if merges else {},

@@ -46,13 +46,16 @@ class FileChanges:
     deleted: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, action: Instant, data: bytes) -> FileChanges:
+    def of(cls, action: Instant, data: bytes, commit: CommitMetadata | None = None) -> FileChanges:
         """Return the file changes of an action.
 
         Args:
             action: a write or a clean; other actions change no files.
             data: content of its completed file.
+            commit: `data`, decoded, if it is at hand.
         """
+        if commit is not None:
+            return cls(added=_added(commit.stats))
         if action.completes_as in WRITE_ACTIONS:
             return cls(added=_added(CommitMetadata.decode(data, action.path).stats))
         if action.action == "clean":

@@ -63,15 +63,15 @@ def drop_others(
     """
     names = [one.name for one in kept]
     others = {name for name in partition_names(properties) if name not in names}
-    has_definitions = any(one.has_definition for one in kept)
+    definitions = {one.definition for one in kept} - {None}
     if others:
         changes = {PARTITIONS_KEY: ",".join(names), INFLIGHT_KEY: ""}
-        update_properties(storage, changes if has_definitions else {**changes, DEFINITIONS_KEY: None}, verify)
+        update_properties(storage, changes if definitions else {**changes, DEFINITIONS_KEY: None}, verify)
         dropped = ", ".join(sorted(others))
         _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", dropped, storage.uri)
     _remove_partitions(storage, verify, names)
-    if has_definitions:
-        keep_definitions(storage, properties, names, verify)
+    if definitions:
+        keep_definitions(storage, properties, definitions, verify)
     elif others or DEFINITIONS_KEY not in properties:
         _remove_definitions(storage, verify)
 

@@ -94,7 +94,7 @@ def put_definition(
 
 
 def keep_definitions(
-    storage: Storage, properties: Mapping[str, str], names: Collection[str], verify: Callable[[], None]
+    storage: Storage, properties: Mapping[str, str], names: Collection[str | None], verify: Callable[[], None]
 ) -> None:
     """Remove the definitions of all indexes but some.
 

@@ -19,6 +19,7 @@ from streaming_lsm.config import (
     Options,
 )
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
@@ -45,7 +46,7 @@ from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
-from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, Instant
+from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import check_metadata_commits
@@ -84,7 +85,7 @@ class MetadataTable:
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._archives = options[ARCHIVE_AUTOMATIC]
         self._native = False
-        self._context = None if readers is None else TableContext(storage, self._metadata, options, readers)
+        self._context = None if readers is None else TableContext(storage, self._metadata, options, readers, lock)
         self._asked = {kind: kind.asked(options) for kind in KINDS}
         self._kept: Sequence[KeptPartition] = (FilesPartition(),)
         # Whether a delta commit belongs to a pending action of a living writer.
@@ -98,6 +99,11 @@ class MetadataTable:
     def _names(self) -> list[str]:
         """Names of the partitions that are kept up to date."""
         return [kept.name for kept in self._kept]
+
+    @property
+    def ranged_columns(self) -> Sequence[str]:
+        """Columns whose ranges it records."""
+        return tuple(dict.fromkeys(column for kept in self._kept for column in kept.columns))
 
     @property
     def last_time(self) -> str:
@@ -178,13 +184,14 @@ class MetadataTable:
                     self._add(kind, name, data, times)
         self._data = data
 
-    def record(self, action: Instant, data: bytes, times: InstantSource) -> None:
+    def record(self, action: Instant, data: bytes, times: InstantSource, commit: CommitMetadata | None = None) -> None:
         """Commit the file changes of an action to the metadata table, just before the action is completed.
 
         Args:
             action: the running action.
             data: content of its completed file.
             times: instant times of the data table.
+            commit: `data`, decoded, if it is at hand, with what the write stats tell beside.
 
         Raises:
             Fenced: another writer took the lock; a completed delta commit is deleted.
@@ -192,10 +199,12 @@ class MetadataTable:
         if self._timeline is None or self._data is None:
             return
         try:
-            changes = FileChanges.of(action, data)
-            if changes.deleted:
+            if commit is None and action.completes_as in WRITE_ACTIONS:
+                commit = CommitMetadata.decode(data, action.path)
+            changes = FileChanges.of(action, data, commit)
+            if changes.deleted and self._data is not None:
                 changes = changes.known_to(metadata_listing(self._storage, self._data))
-            records = self._records(RecordedAction(action, data, changes, self._data))
+            records = self._records(RecordedAction(action, data, changes, self._data, commit))
             commit_records(
                 metadata=self._metadata,
                 requested=action.requested,

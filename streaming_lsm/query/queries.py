@@ -22,6 +22,7 @@ from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.metadata.column_ranges import column_ranges
+from streaming_lsm.metadata.partition_ranges import partition_ranges
 from streaming_lsm.metadata.record_locations import record_locations
 from streaming_lsm.query.cdc.change_reader import ChangeReader
 from streaming_lsm.query.cdc.changes import Changes
@@ -29,7 +30,7 @@ from streaming_lsm.query.default_partition import DefaultPartition
 from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
 from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
-from streaming_lsm.query.prune.file_ranges import ranged_files, read_slices
+from streaming_lsm.query.prune.file_ranges import ranged_files, read_partitions, read_slices
 from streaming_lsm.query.prune.keys import possible_keys, wanted_keys
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.predicate import Predicate, columns_of
@@ -325,7 +326,7 @@ class Queries:
             told = default_partition.without(schema)
             # Where several writes appended to a log, a range may be that of some of its rows.
             if self.skips_by_ranges and reader.visible is None and reader.file_names is None:
-                slices, skipped = self._in_range(slices, skipped, predicate, told)
+                slices, skipped = self._in_range(timeline, slices, skipped, predicate, told)
             pruner = RowGroupPruner(predicate, keys, told, wanted_keys(predicate), self.rule.takes_winner)
         reader = replace(reader, threads=len(slices) < self.width, commits=commits, pruner=pruner)
         return Scan(slices, reader, names, filter, self.run, skipped, default_partition)
@@ -347,18 +348,46 @@ class Queries:
         return None if found is None else slices_of_keys(slices, every, found)
 
     def _in_range(
-        self, slices: Sequence[FileSlice], skipped: SkippedSlices, predicate: Predicate, schema: pa.Schema
+        self,
+        timeline: Timeline,
+        slices: Sequence[FileSlice],
+        skipped: SkippedSlices,
+        predicate: Predicate,
+        schema: pa.Schema,
     ) -> tuple[list[FileSlice], SkippedSlices]:
-        """Leave out slices without a row of a predicate, by the ranges of the columns of `schema` in their files."""
+        """Leave out slices without a row of a predicate, by the ranges of the columns of `schema`.
+
+        These are the ranges in partitions, where rows are those of files of the newest slices, and those in files.
+        """
         # Older releases of Hudi count values of nested columns as nulls.
         flat = {field.name for field in schema if not pa.types.is_nested(field.type)}
         names = sorted(columns_of(predicate) & flat)
+        if self.rule.takes_winner and timeline.origin is None:
+            slices, skipped = self._in_partitions(timeline, slices, skipped, predicate, schema, names)
         ranges = column_ranges(self.storage, self.timeline, ranged_files(slices), names)
         if not ranges:
             return list(slices), skipped
         read = read_slices(slices, predicate, schema, ranges, takes_winner=self.rule.takes_winner)
         left = [found for found, is_read in zip(slices, read.tolist(), strict=True) if is_read]
         return left, replace(skipped, by_ranges=len(slices) - len(left))
+
+    def _in_partitions(
+        self,
+        timeline: Timeline,
+        slices: Sequence[FileSlice],
+        skipped: SkippedSlices,
+        predicate: Predicate,
+        schema: pa.Schema,
+        names: Sequence[str],
+    ) -> tuple[Sequence[FileSlice], SkippedSlices]:
+        """Leave out slices in partitions without a row of a predicate, by the ranges of columns there."""
+        partitions = {path: number for number, path in enumerate(dict.fromkeys(one.partition_path for one in slices))}
+        ranges = partition_ranges(self.storage, timeline, list(partitions), names)
+        if not ranges:
+            return slices, skipped
+        read = read_partitions(len(partitions), predicate, schema, ranges)
+        left = [found for found in slices if read[partitions[found.partition_path]]]
+        return left, replace(skipped, by_partition_ranges=len(slices) - len(left))
 
     def _reader(
         self,

@@ -86,6 +86,7 @@ class FileOptions:
         row_group_bytes: bytes in memory at which a row group ends, however few rows it has.
         log_bytes: bytes at which a log file ends and the next version begins.
         data_block_format: what a data block of an inline log holds, ``avro`` or ``parquet``.
+        ranged: columns whose ranges the write stats tell, for the metadata table.
     """
 
     codec: str
@@ -96,6 +97,7 @@ class FileOptions:
     row_group_bytes: int = 128 << 20
     log_bytes: int = 1 << 30
     data_block_format: str = "avro"
+    ranged: tuple[str, ...] = ()
 
     @staticmethod
     def of(options: Options) -> FileOptions:

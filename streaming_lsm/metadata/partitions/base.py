@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from streaming_lsm.config import Options
+from streaming_lsm.config import METADATA_RANGED_COLUMNS, READ_THREADS, Options
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.actions.commit import CommitMetadata, WrittenRanges
+from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
+from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.changed_keys import StoredKeys
-from streaming_lsm.metadata.changed_ranges import StoredRanges
+from streaming_lsm.metadata.changed_ranges import PartitionRows, StoredRanges, added_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
+from streaming_lsm.metadata.followed_columns import followed_columns
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -29,6 +34,8 @@ DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError,
 
 Encoded = tuple[pa.BinaryArray, pa.BinaryArray]
 """Keys, ascending, and records."""
+StoredBloom = Callable[[Storage, str], tuple[str, bytes] | None]
+"""Reads the bloom filter of a base file; see `streaming_lsm.index.stored_blooms.stored_bloom`."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +44,12 @@ class FileReaders:
 
     Attributes:
         ranges: finds the ranges of columns.
+        bloom: reads the bloom filter of a base file.
         keys: finds record keys.
     """
 
     ranges: StoredRanges
+    bloom: StoredBloom
     keys: StoredKeys
 
 
@@ -53,12 +62,25 @@ class TableContext:
         metadata: storage of its metadata table.
         options: options of the writer.
         readers: read its data files.
+        lock: its lock, which is held.
     """
 
     storage: Storage
     metadata: Storage
     options: Options
     readers: FileReaders
+    lock: TableLock
+
+    @property
+    def threads(self) -> int:
+        """Number of threads that read data files; 0 for a default."""
+        return int(self.options[READ_THREADS])
+
+    def ranges(
+        self, changes: FileChanges, columns: Sequence[str], written: Mapping[str, WrittenRanges] | None = None
+    ) -> PartitionRows:
+        """Find the ranges of columns in the files that are added; see `added_ranges`."""
+        return added_ranges(changes, self.storage, columns, self.readers.ranges, written or {}, self.threads)
 
 
 @dataclass(frozen=True)
@@ -70,13 +92,33 @@ class RecordedAction:
         content: content of its completed file.
         changes: the files that it adds and deletes; deletions of files that the metadata table does not list are left
             out.
-        data: timeline of the table, on which the action is not completed yet.
+        data: timeline of the data table before it; None if it was not loaded.
+        commit: its commit metadata, which tell the ranges of some files; None for a clean.
     """
 
     instant: Instant
     content: bytes
     changes: FileChanges
-    data: Timeline
+    data: Timeline | None
+    commit: CommitMetadata | None = None
+
+    @cached_property
+    def schemas(self) -> tuple[str | None, str | None]:
+        """Avro JSON of the table's columns before the action and after it; None where they are not known."""
+        before = None if self.data is None else self.data.table_schema()
+        return before, before if self.commit is None else self.commit.schema or before
+
+    def followed(self, columns: Sequence[str], options: Options) -> tuple[str, ...]:
+        """Return the columns whose ranges are recorded from the action on; see `followed_columns`."""
+        has_ids = self.commit is not None and LATEST_SCHEMA_KEY in self.commit.extra
+        adds = not has_ids and not options[METADATA_RANGED_COLUMNS]
+        return followed_columns(columns, *self.schemas, adds=adds)
+
+    @cached_property
+    def ranges(self) -> Mapping[str, WrittenRanges]:
+        """Ranges of columns in files that it adds, by path, as far as their writers told them."""
+        stats = () if self.commit is None else self.commit.stats
+        return {stat.path: stat.ranges for stat in stats if stat.ranges is not None}
 
 
 class KeptPartition(Protocol):
@@ -96,8 +138,13 @@ class KeptPartition(Protocol):
         ...
 
     @property
-    def has_definition(self) -> bool:
-        """Whether an index definition has the partition's name."""
+    def columns(self) -> Sequence[str]:
+        """Columns whose ranges it records."""
+        ...
+
+    @property
+    def definition(self) -> str | None:
+        """Name of the index definition that the partition needs."""
         ...
 
     def records(self, action: RecordedAction) -> Sequence[NewRecords]:

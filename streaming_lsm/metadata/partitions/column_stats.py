@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,21 +15,25 @@ from streaming_lsm.config import METADATA_COLUMN_STATS, METADATA_RANGED_COLUMNS,
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, encode_ranges
 from streaming_lsm.format.metadata.group_files import base_name
-from streaming_lsm.metadata.changed_ranges import by_group, changed_ranges
-from streaming_lsm.metadata.column_ranges import ranges_groups, read_ranges
+from streaming_lsm.metadata.changed_ranges import deleted_ranges, keyed_rows, shares, split_records
+from streaming_lsm.metadata.column_ranges import decoded_ranges, newest_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
-from streaming_lsm.metadata.index_definitions import ranged_columns, ranges_definition
+from streaming_lsm.metadata.followed_columns import MOST_COLUMNS, flat_columns
+from streaming_lsm.metadata.index_definitions import put_definition, ranged_columns, ranges_definition
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
-from streaming_lsm.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, from_avro
+from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
+from streaming_lsm.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
-_GROUPS, _MOST_COLUMNS = 2, 32
+# Hudi makes two by default; each costs a commit a log.
+_GROUPS = 1
 _ALWAYS = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ColumnStats:
     """The partition of a table; see `KeptPartition`.
 
@@ -42,21 +47,29 @@ class ColumnStats:
     columns: Sequence[str]
     groups: Sequence[MetadataFileGroup]
     name = PARTITION
-    has_definition = True
+    definition = PARTITION
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the ranges of columns in the files that an action adds, and tombstones for those that it deletes."""
-        ranges = self.context.readers.ranges
-        found = changed_ranges(action.changes, self.context.storage, self.columns, ranges)
-        return [
-            NewRecords(group, keys, encode_ranges(some, None)) for group, (keys, some) in by_group(found, self.groups)
-        ]
+        self._follow(action)
+        added = self.context.ranges(action.changes, self.columns, action.ranges)
+        keys, ranges = keyed_rows([*added, *deleted_ranges(action.changes, self.columns)])
+        return split_records(keys, encode_ranges(ranges, None), self.groups) if len(keys) else []
+
+    def _follow(self, action: RecordedAction) -> None:
+        """Record the ranges of the columns that the table has after an action, and define the index so."""
+        storage, columns = self.context.storage, action.followed(self.columns, self.context.options)
+        if columns != tuple(self.columns):
+            definition = ranges_definition(PARTITION, columns)
+            put_definition(storage, load_properties(storage), PARTITION, definition, self.context.lock)
+            self.columns = columns
 
     def merged(
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
     ) -> Encoded:
         """Merge a slice: the newest range of each file and column."""
-        return read_ranges(found, metadata, counts, base_name)
+        keys, ranges = newest_ranges(*decoded_ranges(slice_records(found, metadata, counts)))
+        return keys, encode_ranges(ranges, base_name)
 
 
 class ColumnStatsKind:
@@ -78,7 +91,7 @@ class ColumnStatsKind:
             UnsupportedTable: the index has another version than V2.
         """
         columns = ranged_columns(context.storage, properties)
-        return ColumnStats(context, columns, ranges_groups(context.metadata.names(name)))
+        return ColumnStats(context, columns, numbered_groups(name, FILE_ID, context.metadata.names(name)))
 
     def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:
         """Build the partition, with the ranges of all files of completed actions.
@@ -87,23 +100,23 @@ class ColumnStatsKind:
             CorruptFileError: a data file cannot be read.
             UnsupportedTable: the table has no schema yet, or not the columns that the options name.
         """
-        storage, wanted = context.storage, context.options[METADATA_RANGED_COLUMNS]
-        columns = (*_ALWAYS, *_chosen(snapshot.data, snapshot.properties, wanted, storage.uri))
-        found = changed_ranges(FileChanges(snapshot.files), storage, columns, context.readers.ranges)
+        columns = (*_ALWAYS, *_chosen(snapshot.data, snapshot.properties, context.options[METADATA_RANGED_COLUMNS]))
+        keys, ranges = keyed_rows(context.ranges(FileChanges(snapshot.files), columns))
+        texts: Any = keys
         groups = [MetadataFileGroup(name, FILE_ID.format(number)) for number in range(_GROUPS)]
-        records = [
-            NewRecords(group, keys, encode_ranges(some, str(base_name(group.file_id, snapshot.instant))))
-            for group, (keys, some) in by_group(found, groups)
-        ]
+        records = []
+        for group, wanted in shares(keys, groups):
+            values = encode_ranges(ranges.filter(wanted), str(base_name(group.file_id, snapshot.instant)))
+            records.append(NewRecords(group, texts.filter(wanted).cast(pa.binary()), values))
         return NewPartition(groups, records, ranges_definition(name, columns))
 
 
-def _chosen(data: Timeline, properties: Mapping[str, str], columns: Sequence[str], uri: str) -> list[str]:
+def _chosen(data: Timeline, properties: Mapping[str, str], columns: Sequence[str]) -> list[str]:
     avro = data.table_schema() or properties.get("hoodie.table.create.schema")
     if not avro:
         raise UnsupportedTable("the table has no schema yet")
-    flat = [field.name for field in from_avro(avro, f"schema of {uri}") if not pa.types.is_nested(field.type)]
+    flat = list(flat_columns(avro))
     absent = [column for column in columns if column not in flat and column not in _ALWAYS]
     if absent:
         raise UnsupportedTable(f"column {absent[0]!r} is nested or not in the table, which has {', '.join(flat)}")
-    return [column for column in columns if column not in _ALWAYS] or flat[:_MOST_COLUMNS]
+    return [column for column in columns if column not in _ALWAYS] or flat[:MOST_COLUMNS]

@@ -20,7 +20,8 @@ class FilesPartition:
 
     name = PARTITION
     groups: Sequence[MetadataFileGroup] = (FILES,)
-    has_definition = False
+    columns: Sequence[str] = ()
+    definition = None
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the records of the files that an action adds and deletes."""

@@ -17,7 +17,6 @@ from streaming_lsm import config
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.config import Options
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.metadata.group_files import DeletedKeys, base_name
 from streaming_lsm.format.metadata.record_index import (
     LOCATIONS,
@@ -40,7 +39,6 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import instant_ms
-from streaming_lsm.timeline.instant import WRITE_ACTIONS
 from streaming_lsm.timeline.timeline import Timeline
 
 _OWN_TOKEN = "0-0-0"
@@ -56,15 +54,16 @@ class RecordIndexPartition:
         shards: file ids of the shards, see `by_partition`.
         zone: time zone of the table's instants.
         may_repeat: whether a record key may have rows in several partitions of the table.
-        has_definition: see `KeptPartition`.
+        definition: see `KeptPartition`.
     """
 
     context: TableContext
     shards: Mapping[str | None, Sequence[str]]
     zone: str
     may_repeat: bool
-    has_definition: bool
+    definition: str | None
     name = PARTITION
+    columns: Sequence[str] = ()
 
     @property
     def groups(self) -> Sequence[MetadataFileGroup]:
@@ -73,17 +72,16 @@ class RecordIndexPartition:
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the locations of keys that a write adds or updates, and deletes of those that it removes."""
-        running = action.instant
-        if running.completes_as not in WRITE_ACTIONS or running.action in COMPACTIONS:
+        running, commit, data = action.instant, action.commit, action.data
+        if running.action in COMPACTIONS or commit is None or commit.operation_type in _KEEPS_LOCATIONS:
             return []
-        commit = CommitMetadata.decode(action.content, running.path)
-        if commit.operation_type in _KEEPS_LOCATIONS:
-            return []
-        if any(write.action == "replacecommit" for write in action.data.completed_writes):
-            check_replacements(Timeline.load(self.context.metadata), action.data, PARTITION)
-        found = list(self.context.readers.keys.changed(self.context.storage, action.data, running, commit))
+        if data is None:
+            raise UnsupportedTable("the timeline of the table is not known")
+        if any(write.action == "replacecommit" for write in data.completed_writes):
+            check_replacements(Timeline.load(self.context.metadata), data, PARTITION)
+        found = list(self.context.readers.keys.changed(self.context.storage, data, running, commit))
         if None in self.shards:
-            return self._changed(found, self.shards[None], self._elsewhere(found, action))
+            return self._changed(found, self.shards[None], self._elsewhere(found, data))
         return [new for path in sorted({one.partition for one in found}) for new in self._of_partition(path, found)]
 
     def _of_partition(self, path: str, found: Sequence[GroupKeys]) -> list[NewRecords]:
@@ -120,7 +118,7 @@ class RecordIndexPartition:
                 records.append(NewRecords(group, texts, encoded, deleted.get(shard)))
         return records
 
-    def _elsewhere(self, found: Sequence[GroupKeys], action: RecordedAction) -> Any:
+    def _elsewhere(self, found: Sequence[GroupKeys], data: Timeline) -> Any:
         """Return keys without a row in file groups of a write that have one in other file groups.
 
         Raises:
@@ -129,9 +127,7 @@ class RecordIndexPartition:
         if not self.may_repeat:
             return None
         storage = self.context.storage
-        index = RecordIndex.open(
-            storage, action.data, self.context.options[config.RECORD_INDEX_SCAN_SHARE], TimelineCache()
-        )
+        index = RecordIndex.open(storage, data, self.context.options[config.RECORD_INDEX_SCAN_SHARE], TimelineCache())
         if index is None:
             return None
         live, dead = (_whole(parts) for parts in zip(*((one.live, one.dead) for one in found), strict=True))
@@ -195,7 +191,11 @@ class RecordIndexKind:
         if foreign and options[config.INDEX_TYPE] == "BUCKET" and properties["hoodie.table.type"] == "MERGE_ON_READ":
             raise UnsupportedTable(f"another program wrote {foreign[0]}, which may lack keys that are in logs only")
         return RecordIndexPartition(
-            context, shards, _zone(properties), _may_repeat(options, properties), DEFINITIONS_KEY in properties
+            context,
+            shards,
+            _zone(properties),
+            _may_repeat(options, properties),
+            PARTITION if DEFINITIONS_KEY in properties else None,
         )
 
     def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:

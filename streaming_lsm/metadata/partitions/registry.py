@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.metadata.partitions.base import PartitionKind
+from streaming_lsm.metadata.partitions.bloom_filters import BloomFiltersKind
 from streaming_lsm.metadata.partitions.column_stats import ColumnStatsKind
+from streaming_lsm.metadata.partitions.partition_stats import PartitionStatsKind
 from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
 
-KINDS: Sequence[PartitionKind] = (ColumnStatsKind(), RecordIndexKind())
+KINDS: Sequence[PartitionKind] = (ColumnStatsKind(), PartitionStatsKind(), BloomFiltersKind(), RecordIndexKind())
 """In the order in which partitions are created, opened and recorded."""
 
 

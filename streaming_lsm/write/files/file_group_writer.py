@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -104,7 +105,8 @@ class FileGroupWriter:
 
     def _finish_base(self, group: BucketId, base: BaseFileWriter) -> WriteStat:
         size, rows = base.finish(), base.rows
-        return base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
+        stat = base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
+        return replace(stat, ranges=base.ranges)
 
     def _begin_log(self, group: BucketId, version: int, earlier_deletes: pa.Table) -> NativeLogWriter | InlineLogWriter:
         if not self._plan.config.has_native_logs:

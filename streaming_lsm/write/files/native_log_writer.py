@@ -43,7 +43,8 @@ class OpenNativeLog:
             return log_file_stat(self.partition, self.name, total_bytes=size, num_deletes=rows)
         updates = rows if self.updates else 0
         counts = {"num_inserts": rows - updates, "num_updates": updates}
-        return log_file_stat(self.partition, self.name, total_bytes=size, **counts)
+        stat = log_file_stat(self.partition, self.name, total_bytes=size, **counts)
+        return replace(stat, ranges=self.file.ranges)
 
 
 @dataclass(frozen=True)

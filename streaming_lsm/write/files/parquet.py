@@ -82,13 +82,18 @@ def constant(value: str, count: int) -> pa.DictionaryArray[Any, Any]:
 
 
 def open_writer(
-    sink: BinaryIO | pa.NativeFile, rows: pa.Table, options: FileOptions, dictionary: Sequence[str] | None = None
+    sink: BinaryIO | pa.NativeFile,
+    rows: pa.Table,
+    options: FileOptions,
+    dictionary: Sequence[str] | None = None,
+    collected: list[pq.FileMetaData] | None = None,
 ) -> pq.ParquetWriter:
     """Open a writer of rows that ascend by record key. No Arrow schema is stored, see `SortedParquetFile.finish`.
 
     Args:
         rows: the first rows, which decide which columns get a dictionary, and how often pages are looked at.
         dictionary: the leaf columns that get one; None to choose by `rows`.
+        collected: receives the file's metadata when the writer is closed.
     """
     schema = rows.schema
     return pq.ParquetWriter(
@@ -102,6 +107,7 @@ def open_writer(
         write_page_checksum=True,
         sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]),
         store_schema=False,
+        metadata_collector=collected,
         **_bloom_options(rows, options),
     )
 

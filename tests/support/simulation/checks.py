@@ -21,7 +21,7 @@ from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
-from tests.support.metadata_tables import PARTITIONS, assert_locations
+from tests.support.metadata_tables import PARTITIONS, assert_indexes, assert_locations
 from tests.support.simulation.model.history import History, Published, Rows, Violation, is_replay
 from tests.support.simulation.processes.actors import open_table, write
 from tests.support.simulation.processes.reading import check_savepoint, rows_of
@@ -88,6 +88,7 @@ def check(world: World) -> None:
     for saved in history.saved:
         check_savepoint(world, table, saved)
     _check_incremental(table, history)
+    _check_indexes(table)
     _check_files(world, table)
     _check_oracle(world)
     _check_replays(process, world)
@@ -176,6 +177,13 @@ def _check_written(one: Published, found: Rows) -> None:
 def _incremental(table: SimulatedTable, since: str, until: str | None) -> Rows:
     found = table.incremental(since, until, ["id", "country", "ts", "qty"]).to_arrow().to_pylist()
     return {row["id"]: tuple(row.values()) for row in found}
+
+
+def _check_indexes(table: SimulatedTable) -> None:
+    try:
+        assert_indexes(table)
+    except (AssertionError, ValueError) as error:
+        raise Violation("index disagrees", f"{type(error).__name__}: {error}"[:300]) from error
 
 
 def _check_files(world: World, table: SimulatedTable) -> None:

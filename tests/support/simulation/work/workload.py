@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streaming_lsm.config import HEARTBEAT_MISSES, HEARTBEAT_MS, LOCK_WAIT_MS, SINGLE_WRITER_WAIT_MS, WRITER_ID
+from tests.support.metadata_tables import INDEXED, LOCATED_BY_PARTITION
 from tests.support.simulation.work.batches import Batch, commuting_batch, drawn_batch, now_and_then_bulk, overwriting
 from tests.support.simulation.work.modes import Mode, draw_mode, draw_options, options_of_mode
 from tests.support.small_tables import OPTIONS
@@ -125,12 +126,13 @@ BASE: Mapping[str, object] = {
 TABLES: Mapping[str, Mapping[str, object]] = {
     "native logs": {},
     "metadata table": {"hoodie.metadata.enable": True},
+    "indexes": {**INDEXED, **LOCATED_BY_PARTITION, "hoodie.metadata.compact.max.delta.commits": 3},
     "copy on write": {"hoodie.table.type": "COPY_ON_WRITE"},
     "inline logs": {"hoodie.write.table.version": 9, "hoodie.table.storage.layout": "default"},
 }
 """Options of the kinds of tables."""
 _ON_OBJECTS = 0.3
-_WEIGHTS = {"native logs": 6, "metadata table": 3, "copy on write": 2, "inline logs": 1}
+_WEIGHTS = {"native logs": 6, "metadata table": 1, "indexes": 3, "copy on write": 2, "inline logs": 1}
 
 
 @dataclass(frozen=True)
