@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_log
-from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
+from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, parse_file_name
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -115,7 +115,9 @@ class MetadataFileSlice:
             yield HFile.open(metadata.open_input(path), path)
         for log in self.logs:
             path = f"{self.group.partition}/{log}"
-            for instant, file in open_log(metadata.read(path), log, path):
+            # Native logs are HFiles, of which only the blocks that are looked for are read.
+            content = metadata.open_input(path) if isinstance(log, LogFileName) else metadata.read(path)
+            for instant, file in open_log(content, log, path):
                 if counts(instant):
                     yield file
 

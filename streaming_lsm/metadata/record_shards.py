@@ -92,7 +92,7 @@ def by_partition(file_ids: Iterable[str]) -> dict[str | None, list[str]]:
         CorruptFileError: a shard is missing, or there is none; or the file groups of two forms.
     """
     numbered: dict[str | None, dict[int, str]] = defaultdict(dict)
-    for file_id in file_ids:
+    for file_id in sorted(file_ids):
         shard = parse_shard(file_id)
         if shard is None:
             raise CorruptFileError(f"{PARTITION} has the file group {file_id}: drop it")

@@ -172,10 +172,15 @@ class DeletedKeys:
     keys: pa.StringArray
 
 
-def open_log(data: bytes, name: LogName, source: str) -> Iterator[tuple[str, HFile | DeletedKeys]]:
+def open_log(data: bytes | pa.NativeFile, name: LogName, source: str) -> Iterator[tuple[str, HFile | DeletedKeys]]:
     """Yield the HFile or the deleted keys of each block of a log, with its instant.
 
     Hudi logs deletes in the partitions of indexes.
+
+    Args:
+        data: its content; or a native log, open for random access.
+        name: its name.
+        source: its path, for messages.
 
     Raises:
         CorruptFileError: the log is damaged.
@@ -193,6 +198,7 @@ def open_log(data: bytes, name: LogName, source: str) -> Iterator[tuple[str, HFi
             return
         yield name.instant, file
         return
+    assert isinstance(data, bytes)  # of an inline log
     for block in read_blocks(data, source):
         if block.type is BlockType.CORRUPT:
             raise CorruptFileError(f"{source}: a damaged block at offset {block.offset}; drop the metadata table")
