@@ -51,10 +51,9 @@ def add_partition(
     if built.definition is not None:
         changes[DEFINITIONS_KEY] = put_definition(storage, properties, name, built.definition, lock)
     native = is_native(properties)
-    create_partition(metadata, snapshot.instant, built.groups, built.records, times, lock, native=native)
+    count = create_partition(metadata, snapshot.instant, built.groups, built.records, times, lock, native=native)
     registered = dict.fromkeys([*listed(properties[PARTITIONS_KEY]), name])
     update_properties(storage, {PARTITIONS_KEY: ",".join(registered), **changes}, lock.verify)
-    count = sum(len(new.keys) for new in built.records)
     _LOG.info("created %s of the metadata table of %s: %d records", name, storage.uri, count)
 
 

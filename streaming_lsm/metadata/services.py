@@ -10,8 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from urllib.parse import unquote
+
+import pyarrow as pa
 
 from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
@@ -19,13 +22,14 @@ from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.metadata.group_files import LogName, base_content, base_name
-from streaming_lsm.format.table.file_names import BaseFileName
+from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
+from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files
 from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
-from streaming_lsm.metadata.partitions.base import DAMAGE, Encoded, KeptPartition
+from streaming_lsm.metadata.partitions.base import DAMAGE, KeptPartition
 from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -39,6 +43,9 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _KEPT_SLICES = 2
 _MIB = 1 << 20
+_LARGE_BASE, _LOG_SHARE, _MOST_LOGS = _MIB, 0.5, 20
+"""A slice with a base file of so many bytes is compacted when its logs have this share of them, or are so many: the
+rewrite of a large record index would take many times what the commits took."""
 _POLICY = "KEEP_LATEST_FILE_VERSIONS"
 _LOG = logging.getLogger(__name__)
 
@@ -79,12 +86,33 @@ class NeededActions:
         properties = load_properties(storage)
         if not (properties.get(PARTITIONS_KEY) or properties.get(INFLIGHT_KEY)):
             return None
-        timeline = Timeline.load(Subfolder(storage, METADATA_TABLE))
+        metadata = Subfolder(storage, METADATA_TABLE)
+        timeline = Timeline.load(metadata)
         if not timeline.instants:
             return None
         last = max((write.requested for write in timeline.completed_writes if write.action == "commit"), default="")
-        late = frozenset(action.requested for action in data.instants if (action.completed or "~") >= last)
+        logged = _logged_instants(metadata, timeline, listed(properties.get(PARTITIONS_KEY, "")))
+        late = frozenset(
+            action.requested
+            for action in data.instants
+            if (action.completed or "~") >= last or action.requested in logged
+        )
         return NeededActions(min([last, *late]), late & {found.requested for found in timeline.instants})
+
+
+def _logged_instants(metadata: Storage, timeline: Timeline, partitions: Sequence[str]) -> set[str]:
+    """Return the instants of the logs that are newer than the base files of their file groups."""
+    instants: set[str] = set()
+    for partition in partitions:
+        names = [name for text in metadata.names(partition) if (name := parse_file_name(text)) is not None]
+        bases: dict[str, str] = {}
+        for name in names:
+            if isinstance(name, BaseFileName) and timeline.completion_time(name.instant) is not None:
+                bases[name.file_id] = max(bases.get(name.file_id, ""), name.instant)
+        for name in names:
+            if not isinstance(name, BaseFileName) and slice_time(timeline, name) >= bases.get(name.file_id, ""):
+                instants.add(name.instant)
+    return instants
 
 
 def compact(
@@ -115,11 +143,12 @@ def compact(
         Fenced: another writer took the lock.
     """
     requested = times.next()
+    encode = partial(base_content, created_ms=times.now_ms(), token=lock.owner.token)
     merged: list[_Merged] = []
     faults: dict[str, str] = {}
     for kept in partitions:
         try:
-            merged += _merged(metadata, timeline, kept, counts, requested)
+            merged += _merged(metadata, timeline, kept, counts, requested, encode)
         except (*DAMAGE, FileNotFoundError) as error:
             faults[kept.name] = str(error)
     if PARTITION in faults or not merged:
@@ -130,10 +159,10 @@ def compact(
     begin(metadata, running, CompactionPlan(tuple(_operation(one) for one in merged)).encode())
     stats = []
     for one in merged:
-        (keys, values), name, partition = one.records, one.name, one.slice.group.partition
-        data = base_content(keys, values, times.now_ms(), lock.owner.token)
-        stat = base_file_stat(partition, name, total_bytes=len(data), num_writes=len(keys), previous=one.slice.base)
-        metadata.put_if_absent(stat.path, data)
+        size, previous = len(one.content), one.slice.base
+        partition = one.slice.group.partition
+        stat = base_file_stat(partition, one.name, total_bytes=size, num_writes=one.count, previous=previous)
+        metadata.put_if_absent(stat.path, one.content)
         stats.append(stat)
     complete(metadata=metadata, running=running, stats=tuple(stats), operation="COMPACT", times=times, lock=lock)
     _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, sum(len(one.slice.logs) for one in merged))
@@ -145,26 +174,41 @@ def compact(
 
 @dataclass(frozen=True)
 class _Merged:
-    """A file slice that is compacted: the sizes of its files, and the name and records of its new base file."""
+    """A file slice that is compacted: the sizes of its files, and name, content and records of its new base file."""
 
     slice: MetadataFileSlice
     sizes: Mapping[str, int]
     name: BaseFileName
-    records: Encoded
+    content: bytes
+    count: int
 
 
 def _merged(
-    metadata: Storage, timeline: Timeline, kept: KeptPartition, counts: Callable[[str], bool], requested: str
+    metadata: Storage,
+    timeline: Timeline,
+    kept: KeptPartition,
+    counts: Callable[[str], bool],
+    requested: str,
+    encode: Callable[[pa.BinaryArray, pa.BinaryArray], bytes],
 ) -> list[_Merged]:
-    """Merge the slices of a partition that have logs."""
+    """Merge the slices of a partition that are due."""
     entries = metadata.list(kept.name)
     sizes = {entry.name: entry.size for entry in entries}
     found = []
     for group in kept.groups:
         one, name = MetadataFileSlice.newest(timeline, list(sizes), group), base_name(group.file_id, requested)
-        if not all(is_first(log.instant) for log in one.logs):
-            found.append(_Merged(one, sizes, name, kept.merged(one, metadata, counts, str(name))))
+        if _is_due(one, sizes):
+            keys, values = kept.merged(one, metadata, counts, str(name))
+            found.append(_Merged(one, sizes, name, encode(keys, values), len(keys)))
     return found
+
+
+def _is_due(found: MetadataFileSlice, sizes: Mapping[str, int]) -> bool:
+    """Whether a slice is merged: it has logs of delta commits, not too few against a large base file."""
+    if all(is_first(log.instant) for log in found.logs):
+        return False
+    base, logs = sizes.get(str(found.base), 0), sum(sizes[str(log)] for log in found.logs)
+    return base < _LARGE_BASE or logs >= _LOG_SHARE * base or len(found.logs) >= _MOST_LOGS
 
 
 def _operation(merged: _Merged) -> CompactionOperation:

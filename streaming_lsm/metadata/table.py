@@ -198,7 +198,7 @@ class MetadataTable:
         Raises:
             Fenced: another writer took the lock; a completed delta commit is deleted.
         """
-        if self._timeline is None:
+        if self._timeline is None or self._data is None:
             return
         try:
             if commit is None and action.completes_as in WRITE_ACTIONS:
@@ -255,9 +255,7 @@ class MetadataTable:
                     continue
                 try:
                     kept = kind.open(name, self._context, properties)
-                    names = self._metadata.names(name)
-                    for group in kept.groups:
-                        MetadataFileSlice.newest(timeline, names, group)
+                    MetadataFileSlice.newest_of_all(timeline, self._metadata.names(name), name)
                 except DAMAGE as error:
                     self._warn(name, str(error))
                 else:

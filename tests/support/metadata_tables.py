@@ -13,13 +13,18 @@ import pyarrow.parquet as pq
 from streaming_lsm import LsmTable
 from streaming_lsm.format.metadata.column_stats import NO_TYPE, bounds_of
 from streaming_lsm.format.metadata.files_partition import decode_base
+from streaming_lsm.format.metadata.group_files import DeletedKeys
+from streaming_lsm.format.metadata.records import RecordLocation, read_records
+from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.index.stored_ranges import stored_ranges
+from streaming_lsm.merge.table_rule import table_rule
 from streaming_lsm.metadata.column_ranges import column_ranges
 from streaming_lsm.metadata.file_blooms import file_blooms
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, counted_instants
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice, counted_instants
 from streaming_lsm.metadata.listing import listing_differences
 from streaming_lsm.metadata.partition_ranges import partition_ranges
+from streaming_lsm.query.queries import Queries, QueryOptions
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -29,6 +34,8 @@ from streaming_lsm.timeline.timeline import Timeline
 
 ENABLED = {"hoodie.metadata.enable": True}
 RANGED = {**ENABLED, "hoodie.metadata.index.column.stats.enable": True}
+LOCATED = {**ENABLED, "hoodie.metadata.record.index.enable": True}
+LOCATED_BY_PARTITION = {**ENABLED, "hoodie.metadata.record.level.index.enable": True}
 INDEXED = {
     **RANGED,
     "hoodie.metadata.index.partition.stats.enable": True,
@@ -63,7 +70,7 @@ def _opened(table: Path | LsmTable) -> tuple[Storage, LsmTable]:
 
 def _columns(storage: Storage) -> list[str]:
     definitions = json.loads(storage.read(".hoodie/.index_defs/index.json"))["indexDefinitions"]
-    assert list(definitions) == ["column_stats"]
+    assert set(definitions) - {"record_index"} == {"column_stats"}
     found: list[str] = definitions["column_stats"]["sourceFields"]
     return found
 
@@ -100,6 +107,49 @@ def assert_ranges(table: Path | LsmTable) -> int:
                     assert given == (stored[column][bound] or {}), (path, column)
             compared += 1
     return compared
+
+
+def assert_locations(root: Path | Storage) -> int:
+    """The record index has the keys of the snapshot and no others, and the file group of each; return how many.
+
+    It is read record by record, and merged in dictionaries.
+    """
+    storage = LocalStorage(root) if isinstance(root, Path) else root
+    config = TableConfig.from_properties(load_properties(storage), storage.uri)
+    scan = Queries(storage, config, table_rule(config), map, 1).snapshot(QueryOptions(["_hoodie_record_key"]), None)
+    rows = {
+        (found.partition_path, key): found.file_id
+        for found in scan.slices
+        for batch in scan.read_slice(found)
+        for key in batch.column("_hoodie_record_key").to_pylist()
+    }
+    indexed = {place: found[1] for place, found in _indexed(storage).items()}
+    told = {place: (indexed.get(place), rows.get(place)) for place in sorted({*indexed, *rows})}
+    wrong = {place: found for place, found in told.items() if found[0] != found[1]}
+    assert not wrong, f"in the index and in the table: {wrong}"
+    return len(rows)
+
+
+def _indexed(storage: Storage) -> dict[tuple[str, str], tuple[str, str]]:
+    """Partition path and file id by partition path and record key."""
+    metadata, data = Subfolder(storage, METADATA_TABLE), Timeline.load(storage)
+    timeline, names = Timeline.load(metadata), metadata.names("record_index")
+    ids = sorted({found.file_id for name in names if (found := parse_file_name(name)) is not None})
+    indexed: dict[tuple[str, str], tuple[str, str]] = {}
+    for file_id in ids:
+        of_group: dict[str, RecordLocation] = {}
+        newest = MetadataFileSlice.newest(timeline, names, MetadataFileGroup("record_index", file_id))
+        for part in newest.parts(metadata, counted_instants(data)):
+            if isinstance(part, DeletedKeys):
+                for key in part.keys.to_pylist():
+                    of_group.pop(str(key), None)
+            else:
+                of_group.update({key: found for key, found in read_records(part) if isinstance(found, RecordLocation)})
+        for key, found in of_group.items():
+            assert (found.partition, key) not in indexed, f"{key} is in two file groups"
+            assert 0 < found.instant_ms < 4e12, f"{key} is of {found.instant_ms} ms"
+            indexed[found.partition, key] = (found.partition, found.file_id)
+    return indexed
 
 
 def assert_partition_ranges(table: Path | LsmTable) -> int:

@@ -7,7 +7,7 @@ records of the action, and compactions of the metadata table merge them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTab
 from streaming_lsm.format.actions.commit import CommitMetadata, WrittenRanges
 from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
 from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.metadata.changed_keys import StoredKeys
 from streaming_lsm.metadata.changed_ranges import PartitionRows, StoredRanges, added_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
@@ -44,10 +45,12 @@ class FileReaders:
     Attributes:
         ranges: finds the ranges of columns.
         bloom: reads the bloom filter of a base file.
+        keys: finds record keys.
     """
 
     ranges: StoredRanges
     bloom: StoredBloom
+    keys: StoredKeys
 
 
 @dataclass(frozen=True)
@@ -185,12 +188,12 @@ class NewPartition:
 
     Attributes:
         groups: all its file groups.
-        records: records of the base files; a group without records gets none.
+        records: records of the base files, made one by one; a group without records gets none.
         definition: the index definition of the partition's name, if it has one.
     """
 
     groups: Sequence[MetadataFileGroup]
-    records: Sequence[NewRecords]
+    records: Iterable[NewRecords]
     definition: Mapping[str, Any] | None = None
 
 

@@ -12,8 +12,9 @@ from streaming_lsm.metadata.partitions.base import PartitionKind
 from streaming_lsm.metadata.partitions.bloom_filters import BloomFiltersKind
 from streaming_lsm.metadata.partitions.column_stats import ColumnStatsKind
 from streaming_lsm.metadata.partitions.partition_stats import PartitionStatsKind
+from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
 
-KINDS: Sequence[PartitionKind] = (ColumnStatsKind(), PartitionStatsKind(), BloomFiltersKind())
+KINDS: Sequence[PartitionKind] = (ColumnStatsKind(), PartitionStatsKind(), BloomFiltersKind(), RecordIndexKind())
 """In the order in which partitions are created, opened and recorded."""
 
 

@@ -32,7 +32,7 @@ class Explanation:
         """Yield the lines of the text."""
         skipped, counts = self.skipped, self.counts
         whole = self.slices + skipped.by_partition + skipped.by_bucket
-        whole += skipped.by_ranges + skipped.by_partition_ranges
+        whole += skipped.by_record_index + skipped.by_ranges + skipped.by_partition_ranges
         partitions = skipped.partitions + skipped.partitions_read
         if partitions:
             yield _line("partitions", partitions, ("by partition columns", skipped.partitions))
@@ -41,6 +41,7 @@ class Explanation:
             whole,
             ("by partition columns", skipped.by_partition),
             ("by bucket", skipped.by_bucket),
+            ("by record_index", skipped.by_record_index),
             ("by partition_stats", skipped.by_partition_ranges),
             ("by column_stats", skipped.by_ranges),
         )

@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ import pytest
 
 from streaming_lsm import LsmTable, writable_table
 from streaming_lsm.errors import CorruptFileError, LsmError
-from streaming_lsm.index.stored_blooms import stored_bloom
-from streaming_lsm.metadata.partitions.base import FileReaders
+from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import load_properties
@@ -185,7 +185,7 @@ def test_a_file_whose_ranges_cannot_be_read_costs_them_and_not_the_commit(
     def damaged(_storage: Storage, path: str, _columns: Sequence[str]) -> list[dict[str, Any]]:
         raise CorruptFileError(f"{path} is damaged")
 
-    monkeypatch.setattr(writable_table, "FILE_READERS", FileReaders(ranges=damaged, bloom=stored_bloom))
+    monkeypatch.setattr(writable_table, "FILE_READERS", replace(FILE_READERS, ranges=damaged))
     table.upsert(batch(draw, 2))
     # The files of a write are not read: their writers tell the ranges.
     assert partitions(tmp_path) == {"files", "column_stats"}

@@ -15,7 +15,7 @@ from streaming_lsm.config import (
     SINGLE_WRITER_WAIT_MS,
     WRITER_ID,
 )
-from tests.support.metadata_tables import INDEXED
+from tests.support.metadata_tables import INDEXED, LOCATED_BY_PARTITION
 from tests.support.simulation.work.batches import Batch, commuting_batch, drawn_batch, now_and_then_bulk, overwriting
 from tests.support.simulation.work.modes import Mode, draw_mode, draw_options, options_of_mode
 from tests.support.small_tables import OPTIONS
@@ -135,7 +135,7 @@ BASE: Mapping[str, object] = {
 TABLES: Mapping[str, Mapping[str, object]] = {
     "native logs": {},
     "metadata table": {"hoodie.metadata.enable": True},
-    "indexes": {**INDEXED, "hoodie.metadata.compact.max.delta.commits": 3},
+    "indexes": {**INDEXED, **LOCATED_BY_PARTITION, "hoodie.metadata.compact.max.delta.commits": 3},
     "copy on write": {"hoodie.table.type": "COPY_ON_WRITE"},
     "inline logs": {"hoodie.write.table.version": 9, "hoodie.table.storage.layout": "default"},
 }
