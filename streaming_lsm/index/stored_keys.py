@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from streaming_lsm.arrow.columns import pc
 from streaming_lsm.file_group.data_file import open_log, open_parquet
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import parse_file_name
