@@ -237,10 +237,16 @@ DELETE_MARKER = text("hoodie.payload.delete.marker", None, _TABLE, "Value of the
 CDC_ENABLED = boolean("hoodie.table.cdc.enabled", False, _TABLE, "Change data capture: change logs record the changes from one base file to the next, by each write of a COPY_ON_WRITE table and by each compaction of a MERGE_ON_READ one (docs/writing.md).")
 CDC_MODE = choice("hoodie.table.cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER", ("OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"), _TABLE, "Content of change logs besides the operation: the record key, the key and the row before, or the rows before and after.")
 TIMELINE_ZONE = choice("hoodie.table.timeline.timezone", "UTC", ("UTC", "LOCAL"), _TABLE, "Time zone of instants. Hudi's default is LOCAL.")
-INDEX_TYPE = choice("hoodie.index.type", "BUCKET", ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM"), _TABLE, "Index that maps a record key to its file group. BUCKET: by the hash of the key. The others look the keys of a batch up among those of the table (docs/indexes.md): SIMPLE and BLOOM in the partition of the row, GLOBAL_SIMPLE and GLOBAL_BLOOM in all partitions. Stored in hoodie.properties as `lsm.index.type`, unless it is BUCKET. Hudi's default is SIMPLE in Spark.")
+INDEX_TYPE = choice("hoodie.index.type", "BUCKET", ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX"), _TABLE, "Index that maps a record key to its file group. BUCKET: by the hash of the key. The others look the keys of a batch up among those of the table (docs/indexes.md): SIMPLE, BLOOM and RECORD_LEVEL_INDEX in the partition of the row, GLOBAL_SIMPLE, GLOBAL_BLOOM and RECORD_INDEX (or GLOBAL_RECORD_LEVEL_INDEX) in all partitions. Stored in hoodie.properties as `lsm.index.type`, unless it is BUCKET. Hudi's default is SIMPLE in Spark.")
 SIMPLE_MOVES_ROWS = boolean("hoodie.simple.index.update.partition.path", True, _TABLE, "GLOBAL_SIMPLE: a row whose partition changes is deleted in the old partition and inserted in the new one. false: it is updated in the old one.")
 BLOOM_MOVES_ROWS = boolean("hoodie.bloom.index.update.partition.path", True, _TABLE, "GLOBAL_BLOOM: the same as hoodie.simple.index.update.partition.path.")
-MOVES_ROWS = {"GLOBAL_SIMPLE": SIMPLE_MOVES_ROWS, "GLOBAL_BLOOM": BLOOM_MOVES_ROWS}
+RECORD_MOVES_ROWS = boolean("hoodie.record.index.update.partition.path", False, _TABLE, "RECORD_INDEX: the same as hoodie.simple.index.update.partition.path.")
+MOVES_ROWS = {
+    "GLOBAL_SIMPLE": SIMPLE_MOVES_ROWS,
+    "GLOBAL_BLOOM": BLOOM_MOVES_ROWS,
+    "RECORD_INDEX": RECORD_MOVES_ROWS,
+    "GLOBAL_RECORD_LEVEL_INDEX": RECORD_MOVES_ROWS,
+}
 """Whether rows move, by the type of a global index."""
 BUCKET_ENGINE = choice("hoodie.index.bucket.engine", "SIMPLE", ("SIMPLE",), _TABLE, "Bucket index engine. SIMPLE: a fixed number of buckets per partition.")
 NUM_BUCKETS = integer("hoodie.bucket.index.num.buckets", 8, _TABLE, "Buckets per partition; each bucket has one file group. Hudi's default is 256. Stored in hoodie.properties as `lsm.bucket.index.num.buckets`.", minimum=1)

@@ -35,7 +35,7 @@ from streaming_lsm.schema import to_avro
 from streaming_lsm.schema_evolution import ADD, SchemaRules
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.compaction.operation_choice import check_hybrid
-from streaming_lsm.table_options import ambiguous_keys
+from streaming_lsm.table_options import ambiguous_keys, index_options
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -97,6 +97,7 @@ class WritableTable(MaintainedTable):
     ) -> None:
         """Open a table; see `ReadableTable`."""
         super().__init__(path, options, properties=properties)
+        self.options = Options(index_options(self.config)).merged(self.options)
         check_services(self.options)
         self._groups = LiveFileGroups(numbering_of(self.config))
         self._committed: Timeline | None = None
@@ -277,6 +278,8 @@ class WritableTable(MaintainedTable):
             reader,
             self._engine.width,
             table=self.config,
+            timeline=timeline,
+            scan_share=self.options[config.RECORD_INDEX_SCAN_SHARE],
             fills=operation not in BASE_FILES,
             moves=self._moves_rows,
         )
