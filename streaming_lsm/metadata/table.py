@@ -255,6 +255,8 @@ class MetadataTable:
                     continue
                 try:
                     kept = kind.open(name, self._context, properties)
+                    if kept.definition not in (None, name, *(one.name for one in found)):
+                        raise UnsupportedTable(f"{kept.definition} is not kept, whose columns it has")
                     names = self._metadata.names(name)
                     for group in kept.groups:
                         MetadataFileSlice.newest(timeline, names, group)
@@ -302,7 +304,8 @@ class MetadataTable:
         """Drop partitions that cannot be kept, and log why, by name."""
         for name, why in faults.items():
             self._warn(name, why)
-        self._kept, self._opened = [kept for kept in self._kept if kept.name not in faults], None
+        self._kept = [kept for kept in self._kept if not {kept.name, kept.definition} & faults.keys()]
+        self._opened = None
         drop_others(self._storage, load_properties(self._storage), self._kept, self._lock.verify)
 
     def _warn(self, name: str, why: str) -> None:
