@@ -144,7 +144,7 @@ class KeptPartition(Protocol):
 
     @property
     def definition(self) -> str | None:
-        """Name of the index definition that the partition needs."""
+        """Name of the index definition that the partition needs: its own, or that of a partition that is kept, too."""
         ...
 
     def records(self, action: RecordedAction) -> Sequence[NewRecords]:

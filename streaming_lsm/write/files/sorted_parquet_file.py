@@ -85,8 +85,8 @@ class SortedParquetFile:
         """Remove the file unless it was finished."""
         unfinished = error or RuntimeError(f"{self.path} was left unfinished")
         if self._writer is not None:
-            # The file is deleted next, so errors while closing are ignored.
-            with suppress(OSError, pa.ArrowException):
+            # The file is deleted next, so errors while closing are ignored; one that cannot be closed has no metadata.
+            with suppress(OSError, pa.ArrowException, RuntimeError):
                 self._writer.close()
         self._created.__exit__(type(unfinished), unfinished, unfinished.__traceback__)
 
