@@ -43,7 +43,7 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _KEPT_SLICES = 2
 _MIB = 1 << 20
-_LARGE_BASE, _LOG_SHARE, _MOST_LOGS = _MIB, 0.5, 20
+_LARGE_BASE, _LOG_SHARE, _MOST_LOGS = _MIB // 8, 0.5, 20
 """A slice with a base file of so many bytes is compacted when its logs have this share of them, or are so many: the
 rewrite of a large record index would take many times what the commits took."""
 _POLICY = "KEEP_LATEST_FILE_VERSIONS"

@@ -14,17 +14,21 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm import config
+from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.config import Options
 from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.format.hfile.cells import Cells
+from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys, base_name
+from streaming_lsm.format.metadata.parts import renamed_values
 from streaming_lsm.format.metadata.record_index import (
-    LOCATIONS,
     PARTITION,
     decode_locations,
     encode_locations,
     shard_file_id,
 )
+from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.metadata.changed_keys import GroupKeys, Texts
@@ -144,22 +148,33 @@ class RecordIndexPartition:
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
     ) -> Encoded:
         """Merge a slice: the newest location of each key that is not deleted."""
-        keys: list[Any] = []
-        locations: list[pa.RecordBatch] = []
+        keys: list[Any] = [pa.array([], pa.binary())]
+        records: list[Any] = [pa.array([], pa.binary())]
         seen: Any = pa.array([], pa.binary())
+        old = None if found.base is None else f"{PARTITION}/{found.base}"
         for part in reversed(list(found.parts(metadata, counts))):
-            if isinstance(part, DeletedKeys):
-                texts: Any = part.keys
-                seen = pa.concat_arrays([seen, texts.cast(pa.binary())])
-                continue
-            cells = list(part.cells())
-            of_part: Any = pa.concat_arrays([pa.array([], pa.binary()), *(some.keys for some in cells)])
-            is_new = pc.invert(pc.is_in(of_part, value_set=seen))
-            decoded = [decode_locations(some, part.schema_json, part.source) for some in cells]
-            keys.append(of_part.filter(is_new))
-            locations += pa.Table.from_batches(decoded, LOCATIONS).filter(is_new).to_batches()
-            seen = pa.concat_arrays([seen, of_part])
-        return _encoded(pa.concat_arrays([pa.array([], pa.binary()), *keys]), locations, base_name)
+            texts: Any = part.keys.cast(pa.binary()) if isinstance(part, DeletedKeys) else None
+            if not isinstance(part, DeletedKeys):
+                cells = list(part.cells())
+                texts = pa.concat_arrays([keys[0], *(some.keys for some in cells)])
+                is_new = pc.invert(pc.is_in(texts, value_set=seen))
+                name = str(found.base) if part.source == old else None
+                of_part = [_renamed(some, part, name, base_name) for some in cells]
+                keys.append(texts.filter(is_new))
+                records.append(pa.concat_arrays([records[0], *of_part]).filter(is_new))
+            seen = pa.concat_arrays([seen, texts])
+        whole: Any = pa.concat_arrays(keys)
+        order = sort_keys(KeyWords.of(whole.cast(pa.string())), runs=True).order
+        return take(whole, order), take(pa.concat_arrays(records), order)  # type: ignore[return-value]
+
+
+def _renamed(cells: Cells, part: HFile, old: str | None, new: str) -> pa.BinaryArray:
+    """Return the records of cells, encoded for a base file of another name."""
+    if part.schema_json == metadata_schema():
+        found = renamed_values(cells, old, new)
+        if found is not None:
+            return found
+    return encode_locations(decode_locations(cells, part.schema_json, part.source), new)
 
 
 class RecordIndexKind:
@@ -291,14 +306,6 @@ def _milliseconds(instant: str, zone: str) -> int:
 
 def _whole(parts: Iterable[Texts]) -> Any:
     return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string()).combine_chunks()
-
-
-def _encoded(keys: Any, locations: Sequence[pa.RecordBatch], file_name: str) -> Encoded:
-    """Sort and encode the records of a base file."""
-    order: Any = pa.array(sort_keys(KeyWords.of(keys.cast(pa.string())), runs=True).order)
-    batches = pa.Table.from_batches(locations, LOCATIONS).take(order).combine_chunks().to_batches()
-    whole = batches[0] if batches else pa.RecordBatch.from_pylist([], LOCATIONS)
-    return keys.take(order), encode_locations(whole, file_name)
 
 
 def _located_elsewhere(index: RecordIndex, keys: Any, number: Int64s, found: Sequence[GroupKeys]) -> Flags:
