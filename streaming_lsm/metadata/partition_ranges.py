@@ -8,7 +8,7 @@ order in which writes complete.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.metadata.column_stats import NO_TYPE, RANGES, ordered_bounds, range_key
+from streaming_lsm.format.metadata.column_stats import NO_TYPE, RANGES, bounds_of, ordered_bounds, range_key, range_row
 from streaming_lsm.format.metadata.partition_stats import FILE_ID, PARTITION
 from streaming_lsm.format.table.properties import listed
+from streaming_lsm.metadata.changed_ranges import PartitionRows
 from streaming_lsm.metadata.column_ranges import FoundRanges, decoded_ranges
 from streaming_lsm.metadata.commit import DELTA_COMMIT
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
@@ -81,6 +82,38 @@ def _found(metadata: Storage, data: Timeline, keys: pa.StringArray) -> tuple[Any
             return None
     wanted: Any = keys.cast(pa.binary())
     return united_ranges(*decoded_ranges(slice_records(newest, metadata, counts, wanted)))
+
+
+def of_types(rows: PartitionRows, types: Mapping[str, pa.DataType]) -> PartitionRows:
+    """Convert ranges that older files have in other types, so that all of a column are of one type.
+
+    Args:
+        rows: partition paths and ranges of files.
+        types: types of the table's columns.
+
+    Raises:
+        UnsupportedTable: a bound is none of the column's type in the table.
+    """
+    found: list[tuple[str, dict[str, Any]]] = []
+    by_column: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for partition, row in rows:
+        by_column.setdefault(row["columnName"], []).append((partition, row))
+    for column, some in by_column.items():
+        valued = [(partition, row) for partition, row in some if row["minValue"]]
+        several = len({(row["valueType"]["typeOrdinal"], row["valueType"]["additionalInfo"]) for _, row in valued}) > 1
+        found += _converted(column, valued, types.get(column)) if several else some
+    return found
+
+
+def _converted(
+    column: str, some: Sequence[tuple[str, dict[str, Any]]], kind: pa.DataType | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    ranges: Any = pa.array([row for _, row in some], RANGES)
+    lows, highs = bounds_of(ranges, kind) if kind is not None else (pa.nulls(len(some)), pa.nulls(len(some)))
+    for (partition, row), low, high in zip(some, lows, highs, strict=True):
+        if not (low.is_valid and high.is_valid):
+            raise UnsupportedTable(f"column {column!r}: {row['fileName']} has a bound that is no {kind}")
+        yield partition, range_row(row["fileName"], column, (low, high), row["valueCount"], row["nullCount"])
 
 
 def united_ranges(keys: pa.BinaryArray, ranges: pa.StructArray) -> tuple[pa.BinaryArray, pa.StructArray]:

@@ -88,6 +88,8 @@ class MetadataTable:
         self._context = None if readers is None else TableContext(storage, self._metadata, options, readers, lock)
         self._asked = {kind: kind.asked(options) for kind in KINDS}
         self._kept: Sequence[KeptPartition] = (FilesPartition(),)
+        # Properties and instants of the metadata table for which partitions were opened.
+        self._opened: tuple[Mapping[str, str], Sequence[Instant]] | None = None
         # Whether a delta commit belongs to a pending action of a living writer.
         self._is_unsettled = False
         # Timeline of the metadata table after `open`; None if no metadata table is kept up to date.
@@ -227,11 +229,15 @@ class MetadataTable:
         if PARTITION not in listed(properties.get(PARTITIONS_KEY, "")):
             raise UnsupportedTable(f"it has no partition {PARTITION}")
         timeline, doomed = check_state(self._metadata, properties["hoodie.table.version"], data, self._timelines)
-        self._kept = self._open_partitions(properties, timeline)
+        # The lock is acquired again before an action is completed, mostly without a change meanwhile.
+        is_known, self._opened = self._opened == (properties, timeline.instants), (properties, timeline.instants)
+        if not is_known:
+            self._kept = self._open_partitions(properties, timeline)
         others = {pending.requested for pending in living}
         self._is_unsettled = any(found.requested in others for found in doomed)
         doomed = [found for found in doomed if found.requested not in others]
-        drop_others(self._storage, properties, self._kept, self._lock.verify)
+        if not is_known:
+            drop_others(self._storage, properties, self._kept, self._lock.verify)
         for instant in doomed:
             _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)
             erase(self._metadata, instant.requested, self._names, self._lock)
@@ -249,6 +255,8 @@ class MetadataTable:
                     continue
                 try:
                     kept = kind.open(name, self._context, properties)
+                    if kept.definition not in (None, name, *(one.name for one in found)):
+                        raise UnsupportedTable(f"{kept.definition} is not kept, whose columns it has")
                     MetadataFileSlice.newest_of_all(timeline, self._metadata.names(name), name)
                 except DAMAGE as error:
                     self._warn(name, str(error))
@@ -287,14 +295,19 @@ class MetadataTable:
             return
         if PARTITION in faults:
             self.drop(faults[PARTITION])
-        elif faults:
+            return
+        if faults:
             self._drop_partitions(faults)
+        # It may have made file groups.
+        self._timeline = self._timelines.load(self._metadata)
+        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
 
     def _drop_partitions(self, faults: Mapping[str, str]) -> None:
         """Drop partitions that cannot be kept, and log why, by name."""
         for name, why in faults.items():
             self._warn(name, why)
-        self._kept = [kept for kept in self._kept if kept.name not in faults]
+        self._kept = [kept for kept in self._kept if not {kept.name, kept.definition} & faults.keys()]
+        self._opened = None
         drop_others(self._storage, load_properties(self._storage), self._kept, self._lock.verify)
 
     def _warn(self, name: str, why: str) -> None:
@@ -332,4 +345,4 @@ class MetadataTable:
     def drop(self, why: str) -> None:
         """Delete the metadata table, if there is one, and log why."""
         drop_metadata_table(self._storage, why, self._lock.verify)
-        self._timeline, self._kept = None, (FilesPartition(),)
+        self._timeline, self._kept, self._opened = None, (FilesPartition(),), None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.buffers import Array, array_of, gather, nulls
+from streaming_lsm.arrow.buffers import Array, array_of, bytes_of, gather, nulls
 from streaming_lsm.arrow.columns import Flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, SchemaError, UnsupportedTable
 from streaming_lsm.format.avro.record_reader import decode_records
@@ -88,6 +88,15 @@ def renamed_values(cells: Cells, old: str | None, new: str | None) -> pa.BinaryA
         return None
     rest = gather(cells.data, starts + size, cells.value_ends)
     found: pa.BinaryArray = pc.binary_join_element_wise(pa.scalar(after), rest, b"")
+    return found
+
+
+def named_values(values: pa.BinaryArray, new: str) -> pa.BinaryArray:
+    """Put a file name into records that are encoded for a log; see `renamed_values`."""
+    ends, data = bytes_of(values)
+    offsets = ends.astype(np.int64)
+    rest = gather(data, offsets[:-1] + len(_first_bytes(None)), offsets[1:])
+    found: pa.BinaryArray = pc.binary_join_element_wise(pa.scalar(_first_bytes(new)), rest, b"")
     return found
 
 

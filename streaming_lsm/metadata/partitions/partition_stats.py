@@ -27,7 +27,7 @@ from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.followed_columns import flat_columns
 from streaming_lsm.metadata.index_definitions import ranged_columns
-from streaming_lsm.metadata.partition_ranges import united_ranges
+from streaming_lsm.metadata.partition_ranges import of_types, united_ranges
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
 from streaming_lsm.storage.base import Storage
@@ -93,8 +93,10 @@ class PartitionStatsKind:
 
         Raises:
             CorruptFileError: the definition of ``column_stats``, or a file group, is missing or damaged.
-            UnsupportedTable: the index has another version than V2, or several file groups.
+            UnsupportedTable: the index has another version than V2, or several file groups; or the table is not
+                partitioned.
         """
+        _check_partitioned(properties)
         groups = numbered_groups(name, FILE_ID, context.metadata.names(name))
         if len(groups) != 1:
             raise UnsupportedTable(f"{name} has {len(groups)} file groups; one is kept")
@@ -105,17 +107,24 @@ class PartitionStatsKind:
 
         Raises:
             CorruptFileError: a data file cannot be read.
-            UnsupportedTable: the table has no partitions, or no ``column_stats``; or the type of a column was changed.
+            UnsupportedTable: the table has no partitions, or no ``column_stats``; or a column has bounds that its type
+                does not hold.
         """
         if column_stats.PARTITION not in listed(snapshot.properties[PARTITIONS_KEY]):
             raise UnsupportedTable(f"the metadata table has no {column_stats.PARTITION}, whose columns it takes")
-        if not snapshot.properties.get("hoodie.table.partition.fields"):
-            raise UnsupportedTable("the table is not partitioned")
+        _check_partitioned(snapshot.properties)
         columns = ranged_columns(context.storage, snapshot.properties)
-        keys, ranges = _united(context.ranges(FileChanges(snapshot.files), columns))
+        avro = snapshot.data.table_schema() or snapshot.properties.get("hoodie.table.create.schema")
+        found = context.ranges(FileChanges(snapshot.files), columns)
+        keys, ranges = _united(of_types(found, flat_columns(avro) if avro else {}))
         group = MetadataFileGroup(name, FILE_ID.format(0))
         values = encode_ranges(ranges, str(base_name(group.file_id, snapshot.instant)), of_partitions=True)
         return NewPartition([group], [NewRecords(group, keys, values)] if len(keys) else [])
+
+
+def _check_partitioned(properties: Mapping[str, str]) -> None:
+    if not properties.get("hoodie.table.partition.fields"):
+        raise UnsupportedTable("the table is not partitioned")
 
 
 def _united(found: PartitionRows) -> tuple[pa.BinaryArray, pa.StructArray]:

@@ -14,29 +14,22 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm import config
-from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.config import Options
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.hfile.cells import Cells
-from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.metadata.group_files import DeletedKeys, base_name
-from streaming_lsm.format.metadata.parts import renamed_values
+from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.format.metadata.record_index import (
     PARTITION,
-    decode_locations,
-    encode_locations,
     shard_file_id,
 )
-from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.metadata.changed_keys import GroupKeys, Texts
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice, is_first
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
 from streaming_lsm.metadata.record_locations import RecordIndex
+from streaming_lsm.metadata.record_merging import count_keys, distributed, merged_slice
 from streaming_lsm.metadata.record_shards import Places, ShardedKeys, Sizing, by_partition, of_shards
 from streaming_lsm.metadata.state import check_replacements
 from streaming_lsm.storage.base import Storage
@@ -148,33 +141,20 @@ class RecordIndexPartition:
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
     ) -> Encoded:
         """Merge a slice: the newest location of each key that is not deleted."""
-        keys: list[Any] = [pa.array([], pa.binary())]
-        records: list[Any] = [pa.array([], pa.binary())]
-        seen: Any = pa.array([], pa.binary())
-        old = None if found.base is None else f"{PARTITION}/{found.base}"
-        for part in reversed(list(found.parts(metadata, counts))):
-            texts: Any = part.keys.cast(pa.binary()) if isinstance(part, DeletedKeys) else None
-            if not isinstance(part, DeletedKeys):
-                cells = list(part.cells())
-                texts = pa.concat_arrays([keys[0], *(some.keys for some in cells)])
-                is_new = pc.invert(pc.is_in(texts, value_set=seen))
-                name = str(found.base) if part.source == old else None
-                of_part = [_renamed(some, part, name, base_name) for some in cells]
-                keys.append(texts.filter(is_new))
-                records.append(pa.concat_arrays([records[0], *of_part]).filter(is_new))
-            seen = pa.concat_arrays([seen, texts])
-        whole: Any = pa.concat_arrays(keys)
-        order = sort_keys(KeyWords.of(whole.cast(pa.string())), runs=True).order
-        return take(whole, order), take(pa.concat_arrays(records), order)  # type: ignore[return-value]
+        return merged_slice(found, metadata, counts, base_name)
 
-
-def _renamed(cells: Cells, part: HFile, old: str | None, new: str) -> pa.BinaryArray:
-    """Return the records of cells, encoded for a base file of another name."""
-    if part.schema_json == metadata_schema():
-        found = renamed_values(cells, old, new)
-        if found is not None:
-            return found
-    return encode_locations(decode_locations(cells, part.schema_json, part.source), new)
+    def grown(
+        self, slices: Sequence[MetadataFileSlice], metadata: Storage, counts: Callable[[str], bool], instant: str
+    ) -> Iterator[NewRecords]:
+        """Distribute the keys of shards that are larger than the options say to more shards."""
+        of_ids = {one.group.file_id: one for one in slices}
+        for path, file_ids in by_partition(of_ids).items():
+            sizing, shards = _sizing(self.context.options, is_partitioned=path is not None), len(file_ids)
+            keys = sum(count_keys(of_ids[file_id], metadata) for file_id in file_ids)
+            more = sizing.shards(keys)
+            if keys > shards * sizing.keys_of_shard and more > shards:
+                merged = [merged_slice(of_ids[file_id], metadata, counts, None) for file_id in file_ids]
+                yield from distributed(merged, [shard_file_id(number, path) for number in range(more)], instant)
 
 
 class RecordIndexKind:
@@ -198,8 +178,9 @@ class RecordIndexKind:
                 its bucket index inserts into logs.
         """
         options = context.options
-        parsed = [found for text in context.metadata.names(name) if (found := parse_file_name(text)) is not None]
-        shards = by_partition({found.file_id for found in parsed})
+        timeline, names = Timeline.load(context.metadata), context.metadata.names(name)
+        shards = by_partition(one.group.file_id for one in MetadataFileSlice.newest_of_all(timeline, names, name))
+        parsed = [found for text in names if (found := parse_file_name(text)) is not None]
         if self.asked(options).get(name) and options[config.PARTITIONED_RECORD_INDEX] == (None in shards):
             raise UnsupportedTable("the options ask for another form, global or by partition")
         foreign = [found for found in parsed if str(found.token) != _OWN_TOKEN and not is_first(found.instant)]
