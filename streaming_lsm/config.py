@@ -320,7 +320,7 @@ STREAM_START = text("hoodie.datasource.streaming.startOffset", "earliest", _READ
 STREAM_COMMITS = integer("lsm.read.stream.max.commits", 0, _READ, "Streaming reads: most commits that one batch reads. 0: all that are there.")
 READ_COLUMNS = fields("lsm.read.columns", _READ, "Columns to return, in this order; not set: all.")
 READ_NATIVE = boolean("lsm.read.native", True, _READ, "`streaming_lsm.read`: let Spark's own Parquet reader read the file slices without logs. false: read all through the merge; each task reads whole file slices.")
-DATA_SKIPPING = boolean("hoodie.enable.data.skipping", True, _READ, "Skip file slices without a row of the filter by the partition `column_stats` of the metadata table, if the table has one and `hoodie.metadata.enable` is true.")
+DATA_SKIPPING = boolean("hoodie.enable.data.skipping", True, _READ, "Skip file slices without a row of the filter by the partitions `column_stats` and `record_index` of the metadata table, if the table has one and `hoodie.metadata.enable` is true.")
 READ_META = boolean("lsm.read.meta", False, _READ, "Return the five meta columns before the table's columns.")
 READ_LEGACY_NAMES = boolean("lsm.read.rfc103.names", False, _READ, "Also read log files named as in the first version of RFC-103.")
 

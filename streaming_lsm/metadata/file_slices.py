@@ -75,8 +75,13 @@ class MetadataFileSlice:
                 of_groups[parsed.file_id].add(text)
         told = _told_files(timeline, partition)
         found = [
-            cls._newest(timeline, frozenset(of_groups[file_id]), MetadataFileGroup(partition, file_id), told)
+            one
             for file_id in sorted(of_groups)
+            for one in [
+                cls._newest(timeline, frozenset(of_groups[file_id]), MetadataFileGroup(partition, file_id), told)
+            ]
+            # A group whose files are all of actions that are not completed is none.
+            if one.base or one.logs
         ]
         if all_groups:
             _check_all_there(timeline, found, told, partition)

@@ -295,8 +295,12 @@ class MetadataTable:
             return
         if PARTITION in faults:
             self.drop(faults[PARTITION])
-        elif faults:
+            return
+        if faults:
             self._drop_partitions(faults)
+        # It may have made file groups.
+        self._timeline = self._timelines.load(self._metadata)
+        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
 
     def _drop_partitions(self, faults: Mapping[str, str]) -> None:
         """Drop partitions that cannot be kept, and log why, by name."""

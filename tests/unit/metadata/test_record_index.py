@@ -13,7 +13,9 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import LsmError
+from streaming_lsm.metadata.record_locations import RecordIndex
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import load_properties
 from tests.support.crash_points import random_cases, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
@@ -228,3 +230,31 @@ def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, faul
             assert_locations(root)
         assert_settled(root)
         shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("form", [LOCATED, LOCATED_BY_PARTITION], ids=["global", "by partition"])
+def test_it_gets_more_file_groups_when_its_keys_have_become_many(form: dict[str, object], tmp_path: Path) -> None:
+    draw = random.Random(5)
+    sizes = {
+        "hoodie.metadata.record.index.min.filegroup.count": 1,
+        "hoodie.metadata.record.index.max.filegroup.count": 9,
+        "hoodie.metadata.partitioned.record.index.max.filegroup.count": 4,
+        "hoodie.metadata.record.index.max.filegroup.size": 48 * 3,
+        "hoodie.metadata.compact.max.delta.commits": 3,
+    }
+    options = {**OPTIONS, **sizes, **form, "hoodie.datasource.write.partitionpath.field": "part"}
+    table = LsmTable.create(tmp_path, schema_of(""), options)
+    counts = []
+    for step in range(1, 12):
+        rows = written(draw, step)
+        # A key is in one partition.
+        parts = pa.array(["ab"[int(key[1:]) % 2] for key in rows["id"].to_pylist()])
+        table.upsert(rows.set_column(1, "part", parts))
+        if has_index(tmp_path):
+            assert_locations(tmp_path)
+            index = RecordIndex.open(table.storage, table.timeline, 0.5, TimelineCache())
+            assert index is not None
+            counts.append(sum(map(len, index.shards.values())))
+        assert_settled(tmp_path)
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1] > 4
