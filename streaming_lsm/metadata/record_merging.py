@@ -28,10 +28,11 @@ Encoded = tuple[pa.BinaryArray, pa.BinaryArray]
 """Keys, ascending, and records."""
 
 
-def count_keys(found: MetadataFileSlice, metadata: Storage) -> int:
-    """Count the keys in the base file of a slice."""
+def count_keys(found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]) -> int:
+    """Count the keys in the base file of a slice; those in the logs of one without, even if several have one."""
     if found.base is None:
-        return 0
+        parts = found.parts(metadata, counts)
+        return sum(part.entry_count for part in parts if isinstance(part, HFile))
     path = f"{PARTITION}/{found.base}"
     return HFile.open(metadata.open_input(path), path).entry_count
 

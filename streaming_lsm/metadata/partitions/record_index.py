@@ -150,7 +150,7 @@ class RecordIndexPartition:
         of_ids = {one.group.file_id: one for one in slices}
         for path, file_ids in by_partition(of_ids).items():
             sizing, shards = _sizing(self.context.options, is_partitioned=path is not None), len(file_ids)
-            keys = sum(count_keys(of_ids[file_id], metadata) for file_id in file_ids)
+            keys = sum(count_keys(of_ids[file_id], metadata, counts) for file_id in file_ids)
             more = sizing.shards(keys)
             if keys > shards * sizing.keys_of_shard and more > shards:
                 merged = [merged_slice(of_ids[file_id], metadata, counts, None) for file_id in file_ids]
