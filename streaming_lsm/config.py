@@ -148,6 +148,10 @@ def boolean(key: str, default: bool, group: str, doc: str, *aliases: str) -> Opt
     )
 
 
+def optional_boolean(key: str, group: str, doc: str) -> Option[bool | None]:
+    return _register(Option(key=key, default=None, parse=_boolean, kind="boolean", group=group, doc=doc))
+
+
 def integer(key: str, default: int, group: str, doc: str, *aliases: str, minimum: int = 0) -> Option[int]:
     parse = _integer(minimum)
     return _register(
@@ -249,10 +253,16 @@ DELETE_MARKER = text("hoodie.payload.delete.marker", None, _TABLE, "Value of the
 CDC_ENABLED = boolean("hoodie.table.cdc.enabled", False, _TABLE, "Change data capture: change logs record the changes from one base file to the next, by each write of a COPY_ON_WRITE table and by each compaction of a MERGE_ON_READ one (docs/writing.md).")
 CDC_MODE = choice("hoodie.table.cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER", ("OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"), _TABLE, "Content of change logs besides the operation: the record key, the key and the row before, or the rows before and after.")
 TIMELINE_ZONE = choice("hoodie.table.timeline.timezone", "UTC", ("UTC", "LOCAL"), _TABLE, "Time zone of instants. Hudi's default is LOCAL.")
-INDEX_TYPE = choice("hoodie.index.type", "BUCKET", ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM"), _TABLE, "Index that maps a record key to its file group. BUCKET: by the hash of the key. The others look the keys of a batch up among those of the table (docs/indexes.md): SIMPLE and BLOOM in the partition of the row, GLOBAL_SIMPLE and GLOBAL_BLOOM in all partitions. Stored in hoodie.properties as `lsm.index.type`, unless it is BUCKET. Hudi's default is SIMPLE in Spark.")
+INDEX_TYPE = choice("hoodie.index.type", "BUCKET", ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX"), _TABLE, "Index that maps a record key to its file group. BUCKET: by the hash of the key. The others look the keys of a batch up among those of the table (docs/indexes.md): SIMPLE, BLOOM and RECORD_LEVEL_INDEX in the partition of the row, GLOBAL_SIMPLE, GLOBAL_BLOOM and RECORD_INDEX (or GLOBAL_RECORD_LEVEL_INDEX) in all partitions. Stored in hoodie.properties as `lsm.index.type`, unless it is BUCKET. Hudi's default is SIMPLE in Spark.")
 SIMPLE_MOVES_ROWS = boolean("hoodie.simple.index.update.partition.path", True, _TABLE, "GLOBAL_SIMPLE: a row whose partition changes is deleted in the old partition and inserted in the new one. false: it is updated in the old one.")
 BLOOM_MOVES_ROWS = boolean("hoodie.bloom.index.update.partition.path", True, _TABLE, "GLOBAL_BLOOM: the same as hoodie.simple.index.update.partition.path.")
-MOVES_ROWS = {"GLOBAL_SIMPLE": SIMPLE_MOVES_ROWS, "GLOBAL_BLOOM": BLOOM_MOVES_ROWS}
+RECORD_MOVES_ROWS = boolean("hoodie.record.index.update.partition.path", False, _TABLE, "RECORD_INDEX: the same as hoodie.simple.index.update.partition.path.")
+MOVES_ROWS = {
+    "GLOBAL_SIMPLE": SIMPLE_MOVES_ROWS,
+    "GLOBAL_BLOOM": BLOOM_MOVES_ROWS,
+    "RECORD_INDEX": RECORD_MOVES_ROWS,
+    "GLOBAL_RECORD_LEVEL_INDEX": RECORD_MOVES_ROWS,
+}
 """Whether rows move, by the type of a global index."""
 BUCKET_ENGINE = choice("hoodie.index.bucket.engine", "SIMPLE", ("SIMPLE",), _TABLE, "Bucket index engine. SIMPLE: a fixed number of buckets per partition.")
 NUM_BUCKETS = integer("hoodie.bucket.index.num.buckets", 8, _TABLE, "Buckets per partition; each bucket has one file group. Hudi's default is 256. Stored in hoodie.properties as `lsm.bucket.index.num.buckets`.", minimum=1)
@@ -299,6 +309,10 @@ _FILES = "Files"
 COMPRESSION = choice("hoodie.parquet.compression.codec", "zstd", ("zstd", "snappy", "gzip", "lz4", "uncompressed"), _FILES, "Parquet codec. Hudi's default is gzip.")
 ROW_GROUP_ROWS = integer("lsm.parquet.row.group.rows", 16384, _FILES, "Rows per Parquet row group; a look-up by key reads whole row groups.", minimum=1)
 KEY_BLOOM = boolean("lsm.parquet.key.bloom.filter.enabled", True, _FILES, "Write Parquet's bloom filters of the record keys of each row group, about a byte per row, by which look-ups, and filters by `=` and `IN` on the key, leave out row groups. Needs PyArrow 24; without it none are written.")
+LOG_KEYS = boolean("lsm.log.key.index.enabled", True, _FILES, "Write the range and a bloom filter of its record keys into the footer of each native log, some two bytes and a half per row, by which look-ups, and filters by `=` and `IN` on the key, leave out logs.")
+LOG_KEYS_ACCUMULATED = optional_boolean("lsm.log.key.index.accumulated", _FILES, "Repeat the ranges and bloom filters of earlier logs of the file group in those of later ones, so that one footer tells of many logs: each is repeated once for every doubling of their number. Not set: false with the bucket index, where a key is looked for in one file group only; else true.")
+LOG_KEYS_FPP = fraction("lsm.log.key.index.fpp", 0.001, _FILES, "False positive probability of the bloom filter of a native log.")
+LOG_KEYS_MAX_BYTES = integer("lsm.log.key.index.max.bytes", 65536, _FILES, "Most bytes that a bloom filter of a native log, or those repeated of earlier logs, take in its footer. A log of more keys, 27,000 by default, has their range and the filters of its row groups.")
 PAGE_BYTES = integer("hoodie.parquet.page.size", 1048576, _FILES, "Uncompressed bytes of a Parquet page.", minimum=1024)
 LOG_MAX_BYTES = integer("hoodie.logfile.max.size", 1073741824, _FILES, "Size in bytes at which a log file is closed and the next log version of the same instant begins.", minimum=1)
 DATA_BLOCK_FORMAT = choice("hoodie.logfile.data.block.format", "avro", ("avro", "parquet"), _FILES, "Format of the data blocks in inline logs, which only tables before version 10 have.")
@@ -322,7 +336,7 @@ STREAM_START = text("hoodie.datasource.streaming.startOffset", "earliest", _READ
 STREAM_COMMITS = integer("lsm.read.stream.max.commits", 0, _READ, "Streaming reads: most commits that one batch reads. 0: all that are there.")
 READ_COLUMNS = fields("lsm.read.columns", _READ, "Columns to return, in this order; not set: all.")
 READ_NATIVE = boolean("lsm.read.native", True, _READ, "`streaming_lsm.read`: let Spark's own Parquet reader read the file slices without logs. false: read all through the merge; each task reads whole file slices.")
-DATA_SKIPPING = boolean("hoodie.enable.data.skipping", True, _READ, "Skip file slices without a row of the filter by the partition `column_stats` of the metadata table, if the table has one and `hoodie.metadata.enable` is true.")
+DATA_SKIPPING = boolean("hoodie.enable.data.skipping", True, _READ, "Skip file slices without a row of the filter by the partitions `column_stats` and `record_index` of the metadata table, if the table has one and `hoodie.metadata.enable` is true.")
 READ_META = boolean("lsm.read.meta", False, _READ, "Return the five meta columns before the table's columns.")
 READ_LEGACY_NAMES = boolean("lsm.read.rfc103.names", False, _READ, "Also read log files named as in the first version of RFC-103.")
 
@@ -387,6 +401,17 @@ _METADATA = "Metadata table"
 METADATA_ENABLE = boolean("hoodie.metadata.enable", False, _METADATA, "true: create a metadata table with the partition `files` if there is none, and read file listings from it. false, set by a writer: drop the metadata table. Not set: maintain the partition `files` of an existing metadata table, and list folders. Hudi's default is true.")
 METADATA_COLUMN_STATS = boolean("hoodie.metadata.index.column.stats.enable", False, _METADATA, "true: add the partition `column_stats` to a metadata table, the ranges of columns in data files, by which readers skip file slices. false, set by a writer: drop it. Not set: maintain one that is there. Hudi's default is true.")
 METADATA_RANGED_COLUMNS = fields("hoodie.metadata.index.column.stats.column.list", _METADATA, "Columns whose ranges a new partition `column_stats` has, beside three meta columns; not set: the first 32 that are not nested.")
+RECORD_INDEX = boolean("hoodie.metadata.global.record.level.index.enable", False, _METADATA, "true: add the partition `record_index` to a metadata table, the file group of each record key, by which readers find keys in tables without buckets. false, set by a writer: drop it. Not set: maintain one that is there.", "hoodie.metadata.record.index.enable")
+PARTITIONED_RECORD_INDEX = boolean("hoodie.metadata.record.level.index.enable", False, _METADATA, "As `hoodie.metadata.global.record.level.index.enable`, with file groups for each partition of the table: a record key may be in several partitions.")
+RECORD_INDEX_MIN_GROUPS = integer("hoodie.metadata.global.record.level.index.min.filegroup.count", 10, _METADATA, "Minimum number of file groups of a new record index.", "hoodie.metadata.record.index.min.filegroup.count", minimum=1)
+RECORD_INDEX_MAX_GROUPS = integer("hoodie.metadata.global.record.level.index.max.filegroup.count", 10_000, _METADATA, "Maximum number of file groups of a new record index.", "hoodie.metadata.record.index.max.filegroup.count", minimum=1)
+PARTITIONED_MIN_GROUPS = integer("hoodie.metadata.record.level.index.min.filegroup.count", 1, _METADATA, "Minimum number of file groups for each partition in a new partitioned record index.", "hoodie.metadata.partitioned.record.index.min.filegroup.count", minimum=1)
+PARTITIONED_MAX_GROUPS = integer("hoodie.metadata.record.level.index.max.filegroup.count", 10, _METADATA, "Maximum number of file groups for each partition in a new partitioned record index.", "hoodie.metadata.partitioned.record.index.max.filegroup.count", minimum=1)
+RECORD_INDEX_GROWTH = ratio("hoodie.metadata.record.index.growth.factor", 2.0, _METADATA, "Factor by which the keys are expected to become more than those for which a record index is created.")
+RECORD_INDEX_GROUP_BYTES = integer("hoodie.metadata.record.index.max.filegroup.size", 1 << 30, _METADATA, "Size in bytes for which the number of file groups of a new record index is chosen, at 48 bytes a key.", minimum=48)
+RECORD_INDEX_SCAN_SHARE = fraction("lsm.metadata.record.index.scan.share", 0.3, _METADATA, "Share of a file's keys from which a look-up in the record index reads the whole file, in place of the blocks that may have one of them.")
+METADATA_PARTITION_STATS = boolean("hoodie.metadata.index.partition.stats.enable", False, _METADATA, "true: add the partition `partition_stats` to a metadata table that has `column_stats`, the ranges of columns in partitions, by which readers skip partitions. false, set by a writer: drop it. Not set: maintain one that is there. Hudi's default is true.")
+METADATA_BLOOM_FILTERS = boolean("hoodie.metadata.index.bloom.filter.enable", False, _METADATA, "true: add the partition `bloom_filters` to a metadata table, the bloom filters of base files. false, set by a writer: drop it. Not set: maintain one that is there. It has those of base files that have one, see `hoodie.parquet.bloom.filter.enabled`.")
 METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 7, _METADATA, "Delta commits of the metadata table since its last compaction after which the next one is due. Hudi's default is 10.", minimum=1)
 
 _KAFKA = "Kafka job"

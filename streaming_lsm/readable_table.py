@@ -25,6 +25,7 @@ from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.merge.record_merger import find_merger
 from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.merge.table_rule import table_rule
 from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.history import read_history
 from streaming_lsm.query.kept_files import KeptFiles
@@ -123,19 +124,7 @@ class ReadableTable:
     @cached_property
     def rule(self) -> MergeRule:
         """How records of one key merge."""
-        table = self.config
-        names = (*table.record_key_fields, *(part.name for part in table.partition_fields))
-        return MergeRule.of(
-            mode=table.merge_mode,
-            ordering_fields=table.ordering_fields,
-            field=table.delete_field,
-            marker=table.delete_marker,
-            partial=table.partial_mode,
-            unavailable=table.unavailable,
-            logs_first=table.folds_logs_first,
-            strategy=table.merge_strategy,
-            identity=(name.partition(".")[0] for name in names),
-        )
+        return table_rule(self.config)
 
     @names_failures
     def query(self, columns: Sequence[str] | None = None, filter: Filter | None = None) -> Scan | Changes:
@@ -392,10 +381,16 @@ class ReadableTable:
             spill_folder=self.options[config.SPILL_FOLDER],
             rfc103_names=self.options[config.READ_LEGACY_NAMES],
             by_metadata=self.options[config.METADATA_ENABLE],
-            skips_by_ranges=self.options[config.METADATA_ENABLE] and self.options[config.DATA_SKIPPING],
+            skips_by_ranges=self._skips,
+            scan_share=self.options[config.RECORD_INDEX_SCAN_SHARE] if self._skips else None,
             timelines=self._timelines,
             kept=self._kept,
         )
+
+    @property
+    def _skips(self) -> bool:
+        """Whether the indexes of the metadata table are asked."""
+        return self.options[config.METADATA_ENABLE] and self.options[config.DATA_SKIPPING]
 
     def _wanted(self, columns: Sequence[str] | None, filter: Filter | None, meta: bool) -> QueryOptions:
         names = (self.options[config.READ_COLUMNS] or None) if columns is None else columns

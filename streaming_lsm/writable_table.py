@@ -20,12 +20,12 @@ from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
 from streaming_lsm.index.bucket_check import check_buckets
+from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.index.group_numbering import numbering_of
 from streaming_lsm.index.insert_groups import FileSizes
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.index.lookup_index import LookupPlan
 from streaming_lsm.index.lookup_planning import measured_row_bytes, merged_bases, merges_new_rows, plan_lookup
-from streaming_lsm.index.stored_ranges import stored_ranges
 from streaming_lsm.index.table_index import index_of
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.maintained_table import MaintainedTable
@@ -35,7 +35,7 @@ from streaming_lsm.schema import to_avro
 from streaming_lsm.schema_evolution import ADD, SchemaRules
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.compaction.operation_choice import check_hybrid
-from streaming_lsm.table_options import ambiguous_keys
+from streaming_lsm.table_options import ambiguous_keys, index_options
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -97,6 +97,7 @@ class WritableTable(MaintainedTable):
     ) -> None:
         """Open a table; see `ReadableTable`."""
         super().__init__(path, options, properties=properties)
+        self.options = Options(index_options(self.config)).merged(self.options)
         check_services(self.options)
         self._groups = LiveFileGroups(numbering_of(self.config))
         self._committed: Timeline | None = None
@@ -143,7 +144,7 @@ class WritableTable(MaintainedTable):
             identity=identity,
             runtime=self.runtime,
             timelines=self._timelines,
-            metadata=partial(MetadataTable, ranges=stored_ranges),
+            metadata=partial(MetadataTable, readers=FILE_READERS),
             beside=beside or self._beside_write,
             alone=alone,
             action=write_action(operation, self.config),
@@ -240,7 +241,7 @@ class WritableTable(MaintainedTable):
             operation=operation,
             combine=reduces_keys(operation, self.config, wanted=self.options[_COMBINE[operation]]),
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
-            files=FileOptions.of(self.options, self.config),
+            files=replace(FileOptions.of(self.options, self.config), ranged=tuple(tx.ranged_columns)),
             file_ids={} if is_replacing else self._groups.file_ids,
             bases=bases,
             kept_deletes=self._groups.kept_deletes if merges else {},
@@ -256,6 +257,7 @@ class WritableTable(MaintainedTable):
             lookup=lookup,
             file_names=None if versions is None else versions.file_names,
             columns_version=None if versions is None else versions.latest.version,
+            logs=self._groups.newest_logs if self._accumulates_keys and not is_replacing else None,
         )
 
     def _lookup_plan(self, timeline: Timeline, operation: str) -> LookupPlan | None:
@@ -276,6 +278,8 @@ class WritableTable(MaintainedTable):
             reader,
             self._engine.width,
             table=self.config,
+            timeline=timeline,
+            scan_share=self.options[config.RECORD_INDEX_SCAN_SHARE],
             fills=operation not in BASE_FILES,
             moves=self._moves_rows,
         )
@@ -295,6 +299,13 @@ class WritableTable(MaintainedTable):
                 f"set {option.key}=false to update it in the partition that it is in"
             )
         return moves
+
+    @property
+    def _accumulates_keys(self) -> bool:
+        """Whether logs have accumulated key entries: with a bucket index, only if they are asked for."""
+        asked = self.options[config.LOG_KEYS_ACCUMULATED]
+        wanted = not self.config.has_buckets if asked is None else asked
+        return wanted and self.options[config.LOG_KEYS] and self.config.has_native_logs
 
     @property
     def _retention_seconds(self) -> int:

@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streaming_lsm.arrow.columns import strings
 from streaming_lsm.casts import cast_array
 from streaming_lsm.config import READ_THREADS
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, StorageError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
 from streaming_lsm.file_group.gone_files import gone_file
-from streaming_lsm.file_group.key_index import KeyIndex, WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
+from streaming_lsm.file_group.key_index import KeyIndex
 from streaming_lsm.file_group.row_limits import RowLimits
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.column_versions import FileNames, StoredNames, names_at
@@ -175,6 +177,11 @@ class DataFile:
                 raise _unread(self.path, "damaged", error) from error
         if found != self.rows:  # the footer has no checksum, and Arrow ends without an error at a wrong offset
             raise CorruptFileError(f"{self.path}: damaged: {found} of {self.rows} rows can be read; restore the file")
+
+    def record_keys(self) -> Iterator[pa.StringArray]:
+        """Read the record keys of the row groups that are read, of all their rows; raises as `batches`."""
+        whole = replace(self, keys=None, commits=None)
+        return (strings(batch.column(0)) for batch in whole.batches(pa.schema([(RECORD_KEY, pa.string())])))
 
     def ascends(self, *, distinct: bool = False) -> bool:
         """Return whether the rows ascend by record key; all keys are read unless the footer declares it.

@@ -1,6 +1,6 @@
 """Tell from a file's footer and bloom filters which row groups may hold a record key.
 
-See docs/format/03-native-logs.md, "Bloom filters of row groups".
+See docs/format/03-native-logs.md, "Bloom filters of row groups", "Key entries".
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 import pyarrow as pa
@@ -17,28 +18,10 @@ import pyarrow.parquet as pq
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.footer_fields import read_at
 from streaming_lsm.file_group.gone_files import gone_file
-from streaming_lsm.format.parquet_bloom import BlockedBloom, UInt64s, hash_texts
+from streaming_lsm.file_group.key_filters import KeyFilters, WantedKeys
+from streaming_lsm.format.log.key_entries import CoveredLog, KeyEntry, covered_logs, own_entry
+from streaming_lsm.format.parquet_bloom import BlockedBloom, UInt64s
 from streaming_lsm.storage.base import Storage
-
-
-@dataclass(frozen=True)
-class WantedKeys:
-    """Record keys to look up.
-
-    Attributes:
-        keys: without nulls, ascending, each once.
-        texts: the same as Python texts.
-        hashes: their XXH64 hashes, uint64 (keys,).
-    """
-
-    keys: pa.StringArray
-    texts: Sequence[str]
-    hashes: UInt64s
-
-    @staticmethod
-    def of(keys: pa.StringArray) -> WantedKeys:
-        """Hash keys that ascend."""
-        return WantedKeys(keys, [str(key) for key in keys.to_pylist()], hash_texts(keys))
 
 
 @dataclass(frozen=True)
@@ -64,6 +47,17 @@ class KeyIndex:
         places = [None if place is None else _place(metadata.row_group(number).column(place)) for number in groups]
         ascend = all(high <= low for (_, high), (low, _) in pairwise(ranges))
         return KeyIndex(metadata, list(ranges) if ascend else [], places)
+
+    @cached_property
+    def own(self) -> KeyEntry | None:
+        """The file's own key entry; None without one."""
+        return own_entry(self.metadata.metadata, self.metadata.num_rows)
+
+    @cached_property
+    def covered(self) -> tuple[Sequence[CoveredLog], KeyFilters]:
+        """The logs that its accumulated entry covers, and their key entries."""
+        logs = covered_logs(self.metadata.metadata)
+        return logs, KeyFilters.of([log.entry for log in logs])
 
     @property
     def weight(self) -> int:

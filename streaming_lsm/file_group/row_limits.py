@@ -28,6 +28,8 @@ _SHORT = 32
 """Bytes of fixed length that count as a number's; decimals have up to 16."""
 _UNEVEN = 16
 """Ratio assumed between the longest and the mean value of a column without a dictionary."""
+_PLAIN = frozenset(("PLAIN", "RLE", "BIT_PACKED"))
+"""Encodings of values that take no more memory than their bytes in a page, and of levels."""
 _BUFFER = 256 << 10
 
 
@@ -123,6 +125,8 @@ class RowLimits:
         """Return the bounds of a column chunk; None if it hardly takes more memory than its pages."""
         if leaf.length and not leaf.repeats:
             return _Expanding(leaf, rows, leaf.length)
+        if not leaf.repeats and self._is_plain(leaf, place):
+            return None
         chunk = self._chunk(leaf, place)
         values = chunk.values if leaf.repeats else rows
         if leaf.length:
@@ -131,6 +135,11 @@ class RowLimits:
             return _Expanding(leaf, values, chunk.stored, chunk.decoded) if chunk.decoded > 2 * chunk.stored else None
         page = read_dictionary_page(self.source, chunk, self.path)
         return None if page is None else _Expanding(leaf, values, page.size)
+
+    def _is_plain(self, leaf: _Leaf, place: int) -> bool:
+        """Return whether values are stored as they are, by what costs least: Arrow has read the footer already."""
+        chunk = self.parquet.metadata.row_group(place).column(leaf.place)
+        return not chunk.has_dictionary_page and _PLAIN.issuperset(chunk.encodings)
 
     def _measured(self, chunk: _Expanding, place: int) -> _Expanding:
         """Replace the bound of a value's length by the length of the longest value in the dictionary."""

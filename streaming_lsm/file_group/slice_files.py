@@ -22,6 +22,7 @@ from streaming_lsm.file_group.data_file import (
     checked,
 )
 from streaming_lsm.file_group.file_system_view import FileSlice, LogFile
+from streaming_lsm.file_group.key_search import KeySearch
 from streaming_lsm.file_group.known_footers import KnownFooterReader, KnownFooters
 from streaming_lsm.file_group.log_order import KnownInstants, is_of_commits, merge_order
 from streaming_lsm.format.column_versions import FileNames
@@ -42,6 +43,7 @@ def open_slice(
     commits: frozenset[str] | None = None,
     footers: KnownFooters | None = None,
     file_names: FileNames | None = None,
+    search: KeySearch | None = None,
 ) -> list[DataFile]:
     """Open the files of a slice in merge order, the base file first, and check their footers.
 
@@ -54,6 +56,8 @@ def open_slice(
         commits: instants whose rows take part, for an incremental read; None for all.
         footers: those that were read before, for look-ups: the files are opened when they are read.
         file_names: gives the columns the names that the table has now.
+        search: leaves out logs that hold none of some keys, without a look at them; None to open all. Give none where
+            `commits` are given.
 
     Raises:
         CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
@@ -70,7 +74,7 @@ def open_slice(
                 opened.append(replace(base, commits=commits, batch_bytes=batch_bytes))
                 kept.add(one)
         known = KnownInstants()
-        found = _read_logs(file_slice, reader, kept, known, commits)
+        found = _read_logs(file_slice, reader, kept, known, commits, search)
         # An incremental read filters before it merges: what was left out replaces nothing.
         replaced = known.said if commits is None else None
         for file, header in merge_order(found, log_said, file_slice.base_instant, replaced):
@@ -105,6 +109,7 @@ def _read_logs(
     kept: _Kept,
     known: KnownInstants,
     commits: frozenset[str] | None,
+    search: KeySearch | None,
 ) -> list[tuple[DataFile, LogHeader]]:
     """Open the logs that take part, in the order of their names; what replaced a log is newer than it."""
     there = {log.name.instant for log in file_slice.logs}
@@ -119,8 +124,13 @@ def _read_logs(
         for log in logs:
             if instant in known.said and not takes_part(instant):
                 break
+            if search is not None and search.rules_out(log):
+                known.learn(instant, (), None)  # an entry covers no log of a log compaction
+                continue
             with ExitStack() as one:
                 file, header = reader.log(log, one)
+                if search is not None:
+                    search.learn(file)
                 known.learn(instant, header.compacted, header.chain)
                 if takes_part(instant):
                     found[log.path] = file, header
@@ -131,6 +141,32 @@ def _read_logs(
 def _newest_first(logs: Sequence[LogFile]) -> Iterator[tuple[str, list[LogFile]]]:
     ordered = sorted(logs, key=lambda log: log.name.instant, reverse=True)
     return ((instant, list(found)) for instant, found in groupby(ordered, key=lambda log: log.name.instant))
+
+
+def searched_slice(
+    storage: Storage, file_slice: FileSlice, search: KeySearch, footers: KnownFooters | None = None
+) -> FileSlice:
+    """Leave out the native logs of a slice that hold none of some keys; logs of log compactions are kept.
+
+    Raises:
+        CorruptFileError: see `open_slice`.
+        UnsupportedTable: a log of a newer format.
+        StorageError: a file cannot be opened at present.
+    """
+    reads = FooterReader(storage, partial=True)
+    reader = reads if footers is None else KnownFooterReader(reads, footers)
+    left = set[str]()
+    for log in reversed(file_slice.logs):
+        if search.rules_out(log):
+            continue
+        with ExitStack() as one:
+            file, header = reader.log(log, one)
+            search.learn(file)
+            if header.compacted or header.chain is not None or search.may_be_in(file):
+                left.add(log.path)
+            else:
+                search.closed.append(file)
+    return replace(file_slice, logs=tuple(log for log in file_slice.logs if log.path in left))
 
 
 def log_said(log: tuple[DataFile, LogHeader]) -> tuple[str, tuple[str, ...]]:

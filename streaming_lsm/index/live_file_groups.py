@@ -26,6 +26,8 @@ from streaming_lsm.index.group_numbering import GroupNumbering
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
+MOST_NEWEST = 64
+"""Most logs of a file group among which a write looks for those that its accumulated key entries cover."""
 _LATEST = "9" * 17
 
 
@@ -37,13 +39,13 @@ class LiveFileGroup:
         file_id: its id.
         base: its newest base file.
         logs: completion times and paths of the log files on top of it.
-        log_bytes: their bytes; more, if a base file has absorbed some since they were listed.
+        log_sizes: the bytes of each.
     """
 
     file_id: str
     base: BaseFile | None = None
     logs: tuple[tuple[str, str], ...] = ()
-    log_bytes: int = 0
+    log_sizes: tuple[int, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -52,13 +54,18 @@ class LiveFileGroup:
 
     @property
     def size(self) -> int:
-        """Bytes of its files, or somewhat more."""
-        return self.log_bytes + (0 if self.base is None else self.base.size)
+        """Bytes of its files."""
+        return sum(self.log_sizes) + (0 if self.base is None else self.base.size)
 
     def as_slice(self, partition: str) -> FileSlice:
-        """Return its files as a slice; the sizes of logs are not known."""
-        names = ((path, parse_file_name(path.rpartition("/")[2])) for _, path in self.logs)
-        logs = (LogFile(path, name, 0) for path, name in names if isinstance(name, LogFileName | InlineLogName))
+        """Return its files as a slice."""
+        names = (parse_file_name(name) for name in self.log_names)
+        found = zip(self.logs, names, self.log_sizes, strict=True)
+        logs = (
+            LogFile(path, name, size)
+            for (_, path), name, size in found
+            if isinstance(name, LogFileName | InlineLogName)
+        )
         return FileSlice(partition, self.file_id, self.base, tuple(logs))
 
     @property
@@ -85,15 +92,15 @@ class LiveFileGroup:
     def with_file(self, stat: WriteStat, completed: str) -> LiveFileGroup:
         """Add a file of a write that was completed at `completed`."""
         name = parse_file_name(stat.file_name)
-        base, logs, log_bytes = self.base, self.logs, self.log_bytes
+        base, logs, sizes = self.base, self.logs, self.log_sizes
         if not isinstance(name, BaseFileName):
-            logs, log_bytes = (*logs, (completed, stat.path)), log_bytes + stat.total_bytes
+            logs, sizes = (*logs, (completed, stat.path)), (*sizes, stat.total_bytes)
         elif base is None or base.name.instant < name.instant:
             # A base file absorbs what was completed before its instant (docs/format/10-rules.md, "Rule 8").
             base = BaseFile(stat.path, name, stat.total_bytes)
-            logs = tuple(log for log in logs if log[0] >= name.instant)
-            log_bytes = log_bytes if logs else 0
-        return LiveFileGroup(self.file_id, base, logs, log_bytes)
+            left = [place for place, log in enumerate(logs) if log[0] >= name.instant]
+            logs, sizes = tuple(logs[place] for place in left), tuple(sizes[place] for place in left)
+        return LiveFileGroup(self.file_id, base, logs, sizes)
 
     def changed_paths(self, before: LiveFileGroup) -> tuple[Collection[str], Collection[str]]:
         """Return the paths that only `before` has, and those that only this group has.
@@ -128,6 +135,8 @@ class LiveFileGroups:
         self._file_ids: dict[BucketId, str] = {}
         self._bases: dict[BucketId, BaseFile] = {}
         self._kept_deletes: dict[BucketId, tuple[str, ...]] = {}
+        self._newest_logs: dict[BucketId, tuple[str, ...]] = {}
+        self._changed: set[BucketId] = set()
         self._with_rows_in_logs: set[BucketId] = set()
         self._groups_by_logs: Counter[int] = Counter()
 
@@ -150,6 +159,14 @@ class LiveFileGroups:
     def kept_deletes(self) -> Mapping[BucketId, tuple[str, ...]]:
         """Paths of the logs of kept deletes by group (docs/format/06-services.md, "Kept deletes")."""
         return self._kept_deletes.copy()
+
+    @property
+    def newest_logs(self) -> Mapping[BucketId, tuple[str, ...]]:
+        """Paths of the newest logs of each bucket that has some, the oldest first; at most `MOST_NEWEST`."""
+        for bucket in self._changed:
+            self._newest_logs[bucket] = tuple(path for _, path in self._groups[bucket].logs[-MOST_NEWEST:])
+        self._changed.clear()
+        return self._newest_logs.copy()
 
     @property
     def have_rows_in_logs(self) -> bool:
@@ -257,7 +274,7 @@ class LiveFileGroups:
 
     def _add_slice(self, found: FileSlice, timeline: Timeline) -> None:
         logs = tuple((timeline.completion_time(log.name.instant) or "", log.path) for log in found.logs)
-        group = LiveFileGroup(found.file_id, found.base, logs, sum(log.size for log in found.logs))
+        group = LiveFileGroup(found.file_id, found.base, logs, tuple(log.size for log in found.logs))
         self._put(found.partition_path, group)
         self._state = self._state.changed((), group.paths)
 
@@ -275,6 +292,7 @@ class LiveFileGroups:
             if not self._groups_by_logs[count]:
                 del self._groups_by_logs[count]
         self._groups_by_logs[len(group.logs)] += 1
+        self._changed.add(bucket)
         self._groups[bucket], self._file_ids[bucket] = group, group.file_id
         if group.base is not None:
             self._bases[bucket] = group.base

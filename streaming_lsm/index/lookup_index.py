@@ -15,8 +15,8 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.index.base import BucketIds, GroupNumbers
 from streaming_lsm.index.insert_groups import InsertGroups, TargetGroups
-from streaming_lsm.index.key_lookup import ABSENT, KeyLookup
-from streaming_lsm.index.live_rows import find_live_rows
+from streaming_lsm.index.key_lookup import Lookup
+from streaming_lsm.index.live_rows import ABSENT
 from streaming_lsm.keys.dictionaries import codes_of, texts_of
 from streaming_lsm.query.wanted_keys import ascending_keys
 
@@ -31,13 +31,15 @@ class LookupPlan:
         inserts: chooses file groups for new keys.
         lookup: finds the file groups of keys; None for an operation that takes all keys as new.
         is_global: whether keys are looked up in all partitions.
+        settles: whether the task finds file groups; else it leaves that to the one that it sends its rows to.
         moves: whether the row of a key moves to the partition of the event that wins, with a global index.
     """
 
     inserts: InsertGroups
-    lookup: KeyLookup | None = None
+    lookup: Lookup | None = None
     is_global: bool = False
     moves: bool = True
+    settles: bool = True
 
 
 class LiveKeys(NamedTuple):
@@ -74,6 +76,16 @@ class LookupIndex:
         """Number the partition of each row; `settle` finds its file group. See `Index.locate`."""
         return self._numbers_of(texts_of(partitions))[codes_of(partitions)]
 
+    def located(self, groups: BucketIds, numbers: Int64s) -> Int64s:
+        """Number the partitions of rows that another task has located; see `PartitionIndex`.
+
+        Args:
+            groups: what it has numbered.
+            numbers: int64 (rows,), indices into `groups`.
+        """
+        found: Int64s = self._numbers_of(groups.partitions)[groups.partition[numbers]]
+        return found
+
     def _numbers_of(self, partitions: Iterable[str]) -> Int64s:
         known = [self._partitions.setdefault(path, len(self._partitions)) for path in partitions]
         return np.array(known, np.int64)
@@ -82,10 +94,10 @@ class LookupIndex:
         """Find the live rows of record keys, which ascend, each once, in all partitions.
 
         Raises:
-            CorruptFileError: see `find_live_rows`.
+            CorruptFileError: see `Lookup.live_rows`.
         """
         assert self._plan.lookup is not None
-        found = find_live_rows(self._plan.lookup, keys)
+        found = self._plan.lookup.live_rows(keys)
         here = np.flatnonzero(found.partition != ABSENT)
         partition, group = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
         if len(here):
@@ -97,7 +109,7 @@ class LookupIndex:
         """Find the file group of each row of a run; see `Index.settle`.
 
         Raises:
-            CorruptFileError: see `KeyLookup.find`.
+            CorruptFileError: see `Lookup.find`.
         """
         settled = np.zeros(len(keys), np.int64)
         paths = list(self._partitions)

@@ -6,6 +6,7 @@ from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.index.base import Index
 from streaming_lsm.index.bucket import BucketIndex
 from streaming_lsm.index.lookup_index import LookupIndex, LookupPlan
+from streaming_lsm.index.partition_index import PartitionIndex
 
 
 def index_of(table: TableConfig, lookup: LookupPlan | None = None) -> Index:
@@ -16,5 +17,5 @@ def index_of(table: TableConfig, lookup: LookupPlan | None = None) -> Index:
         lookup: where the keys of a table without buckets are.
     """
     if lookup is not None:
-        return LookupIndex(lookup)
+        return LookupIndex(lookup) if lookup.settles else PartitionIndex()
     return BucketIndex(table.record_key_fields, table.hash_fields, table.num_buckets)

@@ -9,19 +9,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming_lsm.arrow.columns import strings
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, UnsupportedTable
 from streaming_lsm.file_group.data_file import DataFile, open_base, open_log
 from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.format.log.inline_blocks import BlockType, read_blocks
+from streaming_lsm.inspection.key_entry_check import KeyEntryCheck, damaged_entries
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.checked import read_checked
 
 MISSING, DAMAGED, UNSORTED, COUNT, UNCOMMITTED = "missing", "damaged", "unsorted", "count", "uncommitted"
-DOUBLED = "doubled"
+DOUBLED, INDEX = "doubled", "index"
 """Kinds of findings; see docs/reading.md, "Verify a table"."""
 
 
@@ -95,9 +97,11 @@ class FileCheck:
                 return CheckedFile(file.path, 0, ())
             with ExitStack() as files:
                 opened = self._open(file, files)
-                found = [*_by_stat(file, opened, stat)]
-                if not self.is_quick and not self._reads_in_order(opened):
+                found, entry = [*_by_stat(file, opened, stat), *_damaged(opened)], KeyEntryCheck.of(opened)
+                if not self.is_quick and not self._reads_in_order(opened, entry):
                     found.append(_unsorted(opened))
+                if entry.missing is not None:
+                    found.append(_false(opened, entry.missing))
                 return CheckedFile(file.path, opened.rows, tuple(found))
         except (CorruptFileError, SchemaError, UnsupportedTable) as error:
             return CheckedFile(file.path, 0, (Finding(DAMAGED, file.path, _named(error, file.path)),))
@@ -113,8 +117,10 @@ class FileCheck:
         if corrupt is not None:
             raise CorruptFileError(f"{log.path}: bytes from {corrupt.offset} on are no block; restore the file")
 
-    def _reads_in_order(self, file: DataFile) -> bool:
+    def _reads_in_order(self, file: DataFile, entry: KeyEntryCheck) -> bool:
         """Read all rows, a batch at a time; returns whether they ascend by record key, if they must.
+
+        Their keys are looked for in the file's key entry.
 
         A key may be there several times, in a base file, too: a merge folds its rows (docs/format/10-rules.md,
         "Rule 11"). What the footer declares of the order is not trusted.
@@ -129,6 +135,7 @@ class FileCheck:
                 raise CorruptFileError(f"{file.path}: a row has no record key; restore the file")
             ascends = ascends and not pc.any(pc.less(keys[1:], keys[:-1])).as_py()
             last = keys[-1:]
+            entry.add(strings(batch.column(RECORD_KEY)))
         return ascends or not self.is_sorted
 
 
@@ -148,6 +155,27 @@ def _by_stat(file: BaseFile | LogFile, opened: DataFile, stat: WriteStat | None)
         for unit, found, expected in what
         if found != expected
     ]
+
+
+def _damaged(file: DataFile) -> list[Finding]:
+    return [
+        Finding(
+            INDEX,
+            file.path,
+            f"{file.path}: the {name} in its footer is damaged, or of other rows: look-ups do without it; restore the "
+            "file",
+        )
+        for name in damaged_entries(file)
+    ]
+
+
+def _false(file: DataFile, key: str) -> Finding:
+    return Finding(
+        INDEX,
+        file.path,
+        f"{file.path}: the key entry in its footer rules out the record key {key!r:.80}, which the file has: look-ups "
+        "do not find it; restore the file, or compact the file group (`lsm compact`)",
+    )
 
 
 def _unsorted(file: DataFile) -> Finding:

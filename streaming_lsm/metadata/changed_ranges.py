@@ -1,77 +1,133 @@
-"""Make the records of the partition ``column_stats`` that an action of the data table adds.
+"""Make ranges of columns in the files that an action of the data table adds, and tombstones of those that it deletes.
 
 See docs/format/07-index-and-metadata.md, "Column stats".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import pc
+from streaming_lsm.format.actions.commit import WrittenRanges
 from streaming_lsm.format.metadata.column_stats import RANGES, empty_row, range_key
 from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.metadata.commit import FileChanges
+from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup
 from streaming_lsm.storage.base import Storage
 
 StoredRanges = Callable[[Storage, str, Sequence[str]], list[dict[str, Any]]]
 """Finds the ranges of columns in a data file; see `streaming_lsm.index.stored_ranges.stored_ranges`."""
-Keyed = tuple[pa.BinaryArray, pa.StructArray]
-"""Keys, ascending, and ranges."""
+PartitionRows = Sequence[tuple[str, dict[str, Any]]]
+"""Partition paths and ranges, values of the type `RANGES`."""
 _THREADS = 8
+T = TypeVar("T")
 
 
-def changed_ranges(changes: FileChanges, storage: Storage, columns: Sequence[str], ranges: StoredRanges) -> Keyed:
-    """Find the ranges of columns in the files that an action adds, and tombstones for those that it deletes.
+def added_ranges(
+    changes: FileChanges,
+    storage: Storage,
+    columns: Sequence[str],
+    ranges: StoredRanges,
+    written: Mapping[str, WrittenRanges],
+    threads: int,
+) -> PartitionRows:
+    """Find the ranges of columns in the files that an action adds.
 
     Args:
         changes: the files.
         storage: the table.
         columns: the columns whose ranges are kept.
-        ranges: finds them.
+        ranges: finds them in a file.
+        written: what the writers of files tell of them, by path.
+        threads: number of threads that read files; 0 for a default.
 
     Raises:
-        CorruptFileError, StorageError: a new file cannot be read.
+        CorruptFileError, StorageError, UnsupportedTable: the ranges of a new file cannot be found.
     """
-    added = [(partition, name) for partition, names in changes.added.items() for name in names]
-
-    def of_file(file: tuple[str, str]) -> list[dict[str, Any]]:
-        partition, name = file
-        return ranges(storage, f"{partition}/{name}" if partition else name, columns)
-
-    with ThreadPoolExecutor(max(1, min(_THREADS, len(added)))) as threads:
-        found = [(file, row) for file, rows in zip(added, threads.map(of_file, added), strict=True) for row in rows]
-    deleted = [(partition, name) for partition, names in changes.deleted.items() for name in names]
-    found += [
-        (file, empty_row(file[1], column, is_deleted=True))
-        for file in deleted
-        if parse_file_name(file[1]) is not None
-        for column in columns
+    wanted = set(columns)
+    paths = [
+        (partition, f"{partition}/{name}" if partition else name)
+        for partition, names in changes.added.items()
+        for name in names
     ]
-    keys: Any = pa.array([range_key(row["columnName"], *file) for file, row in found], pa.string())
-    rows: Any = pa.array([row for _, row in found], RANGES)
-    order = pc.sort_indices(keys)
-    return keys.take(order).cast(pa.binary()), rows.take(order)
+    told = {path: found for _, path in paths if (found := written.get(path)) and wanted <= set(found.columns)}
+    unread = [path for _, path in paths if path not in told]
+    rows: dict[str, Sequence[Mapping[str, Any]]] = {
+        path: [row for row in found.rows if row["columnName"] in wanted] for path, found in told.items()
+    }
+    read = read_in_threads(lambda path: ranges(storage, path, columns), unread, threads)
+    rows |= zip(unread, read, strict=True)
+    return [(partition, dict(row)) for partition, path in paths for row in rows[path]]
 
 
-def by_group(found: Keyed, groups: Sequence[MetadataFileGroup]) -> Iterator[tuple[MetadataFileGroup, Keyed]]:
-    """Yield the ranges of each file group that has some.
+def read_in_threads(read: Callable[[str], T], paths: Sequence[str], threads: int) -> list[T]:
+    """Read files.
 
     Args:
-        found: keys and ranges.
+        read: reads one.
+        paths: the files.
+        threads: number of threads; 0 for a default.
+    """
+    width = min(threads or _THREADS, len(paths))
+    if width < 2:
+        return [read(path) for path in paths]
+    with ThreadPoolExecutor(width) as pool:
+        return list(pool.map(read, paths))
+
+
+def deleted_ranges(changes: FileChanges, columns: Sequence[str]) -> PartitionRows:
+    """Make tombstones of the ranges of columns in the files that an action deletes."""
+    return [
+        (partition, empty_row(name, column, is_deleted=True))
+        for partition, names in changes.deleted.items()
+        for name in names
+        if parse_file_name(name) is not None
+        for column in columns
+    ]
+
+
+def keyed_rows(rows: PartitionRows) -> tuple[pa.StringArray, pa.StructArray]:
+    """Return the keys of ranges of files, ascending, and the ranges, of the type `RANGES`."""
+    keyed = sorted(
+        ((range_key(row["columnName"], partition, row["fileName"]), row) for partition, row in rows),
+        key=lambda found: found[0],
+    )
+    keys: Any = pa.array([key for key, _ in keyed], pa.string())
+    ranges: Any = pa.array([row for _, row in keyed], RANGES)
+    return keys, ranges
+
+
+def shares(keys: pa.StringArray, groups: Sequence[MetadataFileGroup]) -> list[tuple[MetadataFileGroup, Any]]:
+    """Return the file groups that have some of the keys, each with the flags of its keys, bool (n,).
+
+    Args:
+        keys: n keys.
         groups: all file groups of the partition.
     """
-    keys, ranges = found
-    texts: Any = keys.cast(pa.string())
-    shards = shards_of(texts, len(groups)) if len(keys) else np.zeros(0, np.int64)
-    for number, group in enumerate(groups):
-        wanted = pa.array(shards == number)
-        some: Any = keys.filter(wanted)
-        if len(some):
-            yield group, (some, ranges.filter(wanted))
+    if len(groups) == 1 or not len(keys):
+        return [(group, pa.array(np.ones(len(keys), np.bool_))) for group in groups if len(keys)]
+    shards = shards_of(keys, len(groups))
+    return [(group, pa.array(shards == number)) for number, group in enumerate(groups) if (shards == number).any()]
+
+
+def split_records(
+    keys: pa.StringArray, values: pa.BinaryArray, groups: Sequence[MetadataFileGroup]
+) -> list[NewRecords]:
+    """Split encoded records by file group; a group without records is left out.
+
+    Args:
+        keys: ascending.
+        values: the encoded records.
+        groups: all file groups of the partition.
+    """
+    texts: Any = keys
+    records: Any = values
+    return [
+        NewRecords(group, texts.filter(wanted).cast(pa.binary()), records.filter(wanted))
+        for group, wanted in shares(keys, groups)
+    ]

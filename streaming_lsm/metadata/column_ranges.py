@@ -7,7 +7,7 @@ do its ranges: those of some files may be missing, but none is out of date.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +16,12 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s, flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.metadata.column_stats import (
-    FILE_ID,
-    PARTITION,
-    RANGES,
-    decode_ranges,
-    empty_row,
-    encode_ranges,
-    range_key,
-)
+from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, RANGES, decode_ranges, empty_row, range_key
 from streaming_lsm.format.metadata.group_files import DeletedKeys
-from streaming_lsm.format.metadata.record_index import shards_of
-from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
+from streaming_lsm.metadata.slice_records import StoredCells, sought_records
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.properties_file import load_properties
@@ -87,63 +78,42 @@ def column_ranges(
 
 def _found(metadata: Storage, data: Timeline, keys: pa.StringArray) -> Iterator[tuple[Int64s, pa.StructArray]]:
     """Yield ranges, and the index of the key of each."""
-    timeline, names = Timeline.load(metadata, data.layout), metadata.names(PARTITION)
-    groups = ranges_groups(names)
-    shards = shards_of(keys, len(groups))
-    counts: Callable[[str], bool] = counted_instants(data)
-    for number, group in enumerate(groups):
-        wanted: Any = keys.filter(pa.array(shards == number)).cast(pa.binary())
-        if not len(wanted):
-            continue
-        for file in MetadataFileSlice.newest(timeline, names, group).parts(metadata, counts):
-            if isinstance(file, DeletedKeys):  # of files that are gone
-                continue
-            for cells in file.seek(wanted):
-                places = int64s(pc.index_in(cells.keys.cast(pa.string()), value_set=keys))
-                yield places, decode_ranges(cells, file.schema_json, file.source)
+    timeline = Timeline.load(metadata, data.layout)
+    for part in sought_records(metadata, timeline, data, keys, PARTITION, FILE_ID):
+        if not isinstance(part, DeletedKeys):  # of files that are gone
+            places = int64s(pc.index_in(part.cells.keys.cast(pa.string()), value_set=keys))
+            yield places, decode_ranges(part.cells, part.schema_json, part.source)
 
 
-def read_ranges(
-    found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
-) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-    """Read and merge the ranges of a slice: the newest of each key, without those of deleted files.
+def decoded_ranges(parts: Iterable[StoredCells | DeletedKeys]) -> tuple[pa.BinaryArray, pa.StructArray]:
+    """Decode ranges in merge order.
 
     Args:
-        found: the slice.
-        metadata: storage of the metadata table.
-        counts: whether the log records of an instant are valid, see `counted_instants`.
-        base_name: name of the base file for which they are encoded.
+        parts: of one slice.
 
     Returns:
-        Keys, ascending, and encoded records.
+        Keys and ranges, ordered by key; those of a key in merge order. Deleted keys have tombstones.
 
     Raises:
-        CorruptFileError, UnsupportedTable: a file cannot be read.
+        CorruptFileError, UnsupportedTable: a record cannot be read.
     """
-    parts: list[tuple[Any, Any]] = []
-    for file in found.parts(metadata, counts):
-        if isinstance(file, DeletedKeys):
-            tombstones = pa.array([empty_row("", "", is_deleted=True)] * len(file.keys), RANGES)
-            parts.append((file.keys.cast(pa.binary()), tombstones))
+    found: list[tuple[Any, Any]] = []
+    for part in parts:
+        if isinstance(part, DeletedKeys):
+            tombstones = pa.array([empty_row("", "", is_deleted=True)] * len(part.keys), RANGES)
+            found.append((part.keys.cast(pa.binary()), tombstones))
         else:
-            parts += [(cells.keys, decode_ranges(cells, file.schema_json, file.source)) for cells in file.cells()]
-    keys: Any = pa.concat_arrays([pa.array([], pa.binary()), *(key for key, _ in parts)])
-    ranges: Any = pa.concat_arrays([pa.array([], RANGES), *(one for _, one in parts)])
-    order = np.asarray(pc.sort_indices(keys))  # stable: of equal keys the newest is the last
-    keys, ranges = keys.take(order), ranges.take(order)
-    is_last = np.append(flags(pc.not_equal(keys[1:], keys[:-1])), np.ones(min(len(keys), 1), np.bool_))
-    kept = pa.array(is_last & ~flags(ranges.field("isDeleted")))
-    return keys.filter(kept), encode_ranges(ranges.filter(kept), base_name)
+            found.append((part.cells.keys, decode_ranges(part.cells, part.schema_json, part.source)))
+    keys: Any = pa.concat_arrays([pa.array([], pa.binary()), *(key for key, _ in found)])
+    ranges: Any = pa.concat_arrays([pa.array([], RANGES), *(one for _, one in found)])
+    order = pc.sort_indices(keys)  # stable
+    return keys.take(order), ranges.take(order)
 
 
-def ranges_groups(names: Sequence[str]) -> list[MetadataFileGroup]:
-    """Return the file groups of the partition, by the names of its files.
-
-    Raises:
-        CorruptFileError: there are none, or one is missing.
-    """
-    known = {name.file_id for text in names if (name := parse_file_name(text)) is not None}
-    expected = [FILE_ID.format(number) for number in range(len(known))]
-    if not known or set(expected) != known:
-        raise CorruptFileError(f"{PARTITION} has the file groups {', '.join(sorted(known)) or 'none'}; drop it")
-    return [MetadataFileGroup(PARTITION, file_id) for file_id in expected]
+def newest_ranges(keys: pa.BinaryArray, ranges: pa.StructArray) -> tuple[pa.BinaryArray, pa.StructArray]:
+    """Reduce the ranges of files to the newest of each key, without those of deleted files; see `decoded_ranges`."""
+    all_keys: Any = keys
+    rows: Any = ranges
+    is_last = np.append(flags(pc.not_equal(all_keys[1:], all_keys[:-1])), np.ones(min(len(keys), 1), np.bool_))
+    kept = pa.array(is_last & ~flags(rows.field("isDeleted")))
+    return all_keys.filter(kept), rows.filter(kept)

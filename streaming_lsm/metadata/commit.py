@@ -18,10 +18,10 @@ from streaming_lsm.errors import CommitConflict, Fenced, UnsupportedTable
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, log_file_stat
 from streaming_lsm.format.metadata.files_partition import ALL_PARTITIONS_KEY, Records, partition_key
-from streaming_lsm.format.metadata.group_files import LOCK_KEY, log_content, log_name
+from streaming_lsm.format.metadata.group_files import LOCK_KEY, delete_log_content, log_content, log_name
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.metadata.schema import metadata_schema
-from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.format.table.file_names import LogFileName, LogKind, parse_file_name
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import marker_folder
 from streaming_lsm.metadata.file_slices import MetadataFileGroup
@@ -46,13 +46,16 @@ class FileChanges:
     deleted: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, action: Instant, data: bytes) -> FileChanges:
+    def of(cls, action: Instant, data: bytes, commit: CommitMetadata | None = None) -> FileChanges:
         """Return the file changes of an action.
 
         Args:
             action: a write or a clean; other actions change no files.
             data: content of its completed file.
+            commit: `data`, decoded, if it is at hand.
         """
+        if commit is not None:
+            return cls(added=_added(commit.stats))
         if action.completes_as in WRITE_ACTIONS:
             return cls(added=_added(CommitMetadata.decode(data, action.path).stats))
         if action.action == "clean":
@@ -106,11 +109,13 @@ class NewRecords:
         group: the file group.
         keys: their keys, ascending.
         values: the encoded records.
+        deleted: keys whose records are deleted, ascending, none of which is in `keys`; None for none.
     """
 
     group: MetadataFileGroup
     keys: pa.BinaryArray
     values: pa.BinaryArray
+    deleted: pa.BinaryArray | None = None
 
 
 def commit_records(
@@ -139,9 +144,7 @@ def commit_records(
     """
     logs: dict[WriteStat, bytes] = {}
     for new in records:
-        name = log_name(new.group.file_id, requested, native=native)
-        log = log_content(new.keys, new.values, name, times.now_ms(), lock.owner.token)
-        logs[log_file_stat(new.group.partition, name, total_bytes=len(log), num_updates=len(new.keys))] = log
+        logs |= _logs(new, requested, times.now_ms(), lock.owner.token, native=native)
     # Deletes the delta commit of an earlier run of a compaction or clean.
     erase(metadata, requested, partitions, lock)
     try:
@@ -159,6 +162,25 @@ def commit_records(
         times=times,
         lock=lock,
     )
+
+
+def _logs(new: NewRecords, requested: str, created_ms: int, token: str, *, native: bool) -> dict[WriteStat, bytes]:
+    """Encode the logs of a file group: a native one has records or deletes, an inline one both."""
+    partition, count = new.group.partition, 0 if new.deleted is None else len(new.deleted)
+    name = log_name(new.group.file_id, requested, native=native)
+    logs: dict[WriteStat, bytes] = {}
+    if len(new.keys) or not (count and native):
+        inline = None if native or not count else new.deleted
+        log = log_content(new.keys, new.values, name, created_ms, token, inline, partition)
+        deletes = 0 if inline is None else count
+        stat = log_file_stat(partition, name, total_bytes=len(log), num_updates=len(new.keys), num_deletes=deletes)
+        logs[stat] = log
+    if new.deleted is not None and count and native:
+        name = log_name(new.group.file_id, requested, native=native, kind=LogKind.DELETES)
+        assert isinstance(name, LogFileName)
+        log = delete_log_content(new.deleted, name, created_ms, token)
+        logs[log_file_stat(partition, name, total_bytes=len(log), num_deletes=count)] = log
+    return logs
 
 
 def created_by_former(requested: str, metadata: Storage) -> CommitConflict:

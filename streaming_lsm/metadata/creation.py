@@ -6,7 +6,7 @@ See docs/format/07-index-and-metadata.md, "Metadata table".
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -75,19 +75,20 @@ def create_partition(
     metadata: Storage,
     instant: str,
     groups: Sequence[MetadataFileGroup],
-    records: Sequence[NewRecords],
+    records: Iterable[NewRecords],
     times: InstantSource,
     lock: TableLock,
     *,
     native: bool,
-) -> None:
-    """Create a partition by a completed delta commit; it is not registered.
+) -> int:
+    """Create a partition by a completed delta commit, and return how many records it has; it is not registered.
 
     Args:
         metadata: storage of the metadata table.
         instant: requested time of the delta commit.
         groups: the file groups, each of which gets a log without records.
-        records: what is in the base files, which the records name; of a file group without records there is none.
+        records: what is in the base files, which the records name; of a file group without records there is none. They
+            are written one by one.
         times: instant times of the data table.
         lock: its lock.
         native: whether log files are native, as in version 10.
@@ -124,6 +125,7 @@ def create_partition(
         times=times,
         lock=lock,
     )
+    return sum(stat.num_writes for stat in stats)
 
 
 def is_native(properties: Mapping[str, str]) -> bool:

@@ -5,7 +5,9 @@ See docs/format/07-index-and-metadata.md, "File groups of the metadata table".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError
@@ -13,7 +15,7 @@ from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_log
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.timeline import Timeline
 
 METADATA_TABLE = ".hoodie/metadata"
@@ -49,19 +51,68 @@ class MetadataFileSlice:
             CorruptFileError: a file of the slice is missing.
         """
         names = frozenset(names)
+        return cls._newest(timeline, names, group, _told_files(timeline, group.partition))
+
+    @classmethod
+    def newest_of_all(
+        cls, timeline: Timeline, names: Iterable[str], partition: str, *, all_groups: bool = False
+    ) -> list[MetadataFileSlice]:
+        """Return the newest visible slice of each file group of a partition, ordered by file id.
+
+        Args:
+            timeline: timeline of the metadata table.
+            names: names of the files in the partition's folder.
+            partition: the partition.
+            all_groups: whether to check that no file group is missing, for which all commits are read.
+
+        Raises:
+            CorruptFileError: a file of a slice is missing, or a file group.
+        """
+        of_groups: dict[str, set[str]] = defaultdict(set)
+        for text in names:
+            parsed = parse_file_name(text)
+            if parsed is not None:
+                of_groups[parsed.file_id].add(text)
+        told = _told_files(timeline, partition)
+        found = [
+            one
+            for file_id in sorted(of_groups)
+            for one in [
+                cls._newest(timeline, frozenset(of_groups[file_id]), MetadataFileGroup(partition, file_id), told)
+            ]
+            # A group whose files are all of actions that are not completed is none.
+            if one.base or one.logs
+        ]
+        if all_groups:
+            _check_all_there(timeline, found, told, partition)
+        return found
+
+    @classmethod
+    def _newest(
+        cls, timeline: Timeline, names: Set[str], group: MetadataFileGroup, told: _ToldFiles
+    ) -> MetadataFileSlice:
         bases, logs = visible_files(timeline, names, group)
         base = max(bases, key=lambda name: name.instant, default=None)
         since = base.instant if base else ""
         kept = [log for log in logs if slice_time(timeline, log) >= since]
-        _check_whole(timeline, since, {log.instant for log in kept}, names, group)
+        _check_whole(timeline, since, {log.instant for log in kept}, names, group, told)
         return cls(group, base, tuple(sorted(kept, key=lambda name: name.sort_key)))
 
-    def parts(self, metadata: Storage, counts: Callable[[str], bool]) -> Iterator[HFile | DeletedKeys]:
+    @property
+    def first_instant(self) -> str:
+        """The instant of those that create partitions with which the slice begins; empty for a later slice."""
+        instants = [self.base.instant] if self.base else [log.instant for log in self.logs]
+        return max(filter(is_first, instants), default="")
+
+    def parts(
+        self, metadata: Storage, counts: Callable[[str], bool], large: Set[str] = frozenset()
+    ) -> Iterator[HFile | DeletedKeys]:
         """Open the base file, and the HFiles and deletes of the logs that count, in merge order.
 
         Args:
             metadata: storage of the metadata table.
             counts: whether the log records of an instant are valid, see `counted_instants`.
+            large: names of native logs that are opened for random access; others are read as a whole.
 
         Raises:
             CorruptFileError, UnsupportedTable: a file cannot be read.
@@ -72,12 +123,47 @@ class MetadataFileSlice:
             yield HFile.open(metadata.open_input(path), path)
         for log in self.logs:
             path = f"{self.group.partition}/{log}"
-            for instant, file in open_log(metadata.read(path), log, path):
+            content = metadata.open_input(path) if str(log) in large else metadata.read(path)
+            for instant, file in open_log(content, log, path):
                 if counts(instant):
                     yield file
 
 
-def _check_whole(timeline: Timeline, since: str, logged: Set[str], names: Set[str], group: MetadataFileGroup) -> None:
+_ToldFiles = Callable[[Instant], Mapping[str, Sequence[str]]]
+"""Names of the files in a partition that a write of the metadata table has created, by file id."""
+
+
+def _told_files(timeline: Timeline, partition: str) -> _ToldFiles:
+    @functools.cache
+    def told(write: Instant) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = defaultdict(list)
+        for stat in timeline.read_commit(write).stats:
+            parsed = parse_file_name(stat.file_name)
+            if stat.partition_path == partition and parsed is not None:
+                found[parsed.file_id].append(stat.file_name)
+        return found
+
+    return told
+
+
+def _check_all_there(timeline: Timeline, found: Sequence[MetadataFileSlice], told: _ToldFiles, partition: str) -> None:
+    """Check that no file group is missing of those that the writes since the creation of the partition have written.
+
+    Raises:
+        CorruptFileError: one is.
+    """
+    known = {one.group.file_id for one in found}
+    made = max((timeline.completion_time(one.first_instant) or "" for one in found), default="")
+    for write in timeline.completed_writes:
+        if (write.completed or "") >= made and (gone := told(write).keys() - known):
+            raise CorruptFileError(
+                f"file group {min(gone)} of {partition} in {timeline.storage.uri} is gone: drop the metadata table"
+            )
+
+
+def _check_whole(
+    timeline: Timeline, since: str, logged: Set[str], names: Set[str], group: MetadataFileGroup, told: _ToldFiles
+) -> None:
     """Check that the newest slice has all files that the timeline names.
 
     Args:
@@ -86,6 +172,7 @@ def _check_whole(timeline: Timeline, since: str, logged: Set[str], names: Set[st
         logged: instants of the log files of the slice.
         names: names of the files in the partition's folder.
         group: the file group.
+        told: see `_ToldFiles`.
 
     Raises:
         CorruptFileError: a file is missing.
@@ -102,9 +189,10 @@ def _check_whole(timeline: Timeline, since: str, logged: Set[str], names: Set[st
             is_there = (write.completed or "") < since or write.requested in logged
         # Includes commits to other file groups only; they are few until the next compaction.
         if not is_there and write.requested != since:
-            for stat in timeline.read_commit(write).stats:
-                if stat.partition_path == group.partition and stat.file_name not in names:
-                    raise CorruptFileError(f"{stat.path} in {timeline.storage.uri} is gone: drop the metadata table")
+            for name in told(write).get(group.file_id, ()):
+                if name not in names:
+                    path = f"{group.partition}/{name}"
+                    raise CorruptFileError(f"{path} in {timeline.storage.uri} is gone: drop the metadata table")
 
 
 def visible_files(

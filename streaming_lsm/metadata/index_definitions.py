@@ -44,13 +44,28 @@ def ranged_columns(storage: Storage, properties: Mapping[str, str]) -> Sequence[
     return columns
 
 
-def put_definition(storage: Storage, properties: Mapping[str, str], columns: Sequence[str], lock: TableLock) -> str:
-    """Define the index ``column_stats`` beside those that are defined; return the path of the definitions.
+def ranges_definition(name: str, columns: Sequence[str]) -> dict[str, Any]:
+    """Return the definition of an index of ranges, ``column_stats`` or ``partition_stats``, of some columns."""
+    return {
+        "indexName": name,
+        "indexType": name,
+        "indexFunction": name,
+        "sourceFields": list(columns),
+        "indexOptions": {},
+        "version": _VERSION,
+    }
+
+
+def put_definition(
+    storage: Storage, properties: Mapping[str, str], name: str, definition: Mapping[str, Any], lock: TableLock
+) -> str:
+    """Define an index beside those that are defined; return the path of the definitions.
 
     Args:
         storage: the table.
         properties: its properties.
-        columns: the columns whose ranges the index has.
+        name: the index.
+        definition: its definition, as JSON.
         lock: the table's lock, which is held.
 
     Raises:
@@ -58,14 +73,6 @@ def put_definition(storage: Storage, properties: Mapping[str, str], columns: Seq
         CorruptFileError: the definitions that the properties name are damaged.
         Fenced: another writer took the lock; nothing was changed.
     """
-    definition = {
-        "indexName": PARTITION,
-        "indexType": PARTITION,
-        "indexFunction": PARTITION,
-        "sourceFields": list(columns),
-        "indexOptions": {},
-        "version": _VERSION,
-    }
     path = _path(properties) if DEFINITIONS_KEY in properties else f"{INDEX_DEFINITIONS}/index.json"
     try:
         content = storage.read(path)
@@ -73,7 +80,7 @@ def put_definition(storage: Storage, properties: Mapping[str, str], columns: Seq
         content = b""
     # Definitions that no property names are left over.
     document = _parsed(content, path) if content and DEFINITIONS_KEY in properties else {_ALL: {}}
-    changed = json.dumps({**document, _ALL: {**document[_ALL], PARTITION: definition}}, indent=2).encode()
+    changed = json.dumps({**document, _ALL: {**document[_ALL], name: definition}}, indent=2).encode()
     lock.verify()
     if content:
         storage.replace_if_unchanged(path, changed, content)
@@ -87,7 +94,7 @@ def put_definition(storage: Storage, properties: Mapping[str, str], columns: Seq
 
 
 def keep_definitions(
-    storage: Storage, properties: Mapping[str, str], names: Collection[str], verify: Callable[[], None]
+    storage: Storage, properties: Mapping[str, str], names: Collection[str | None], verify: Callable[[], None]
 ) -> None:
     """Remove the definitions of all indexes but some.
 

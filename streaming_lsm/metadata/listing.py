@@ -16,12 +16,14 @@ from streaming_lsm.format.metadata.files_partition import (
     FILE_GROUP,
     PARTITION,
     Records,
-    decode_files,
+    decode_cells,
     existing,
     merge_files,
     partition_key,
     partition_path,
+    unexpected_deletes,
 )
+from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.metadata.records import FilesRecord
 from streaming_lsm.format.table.file_names import InlineLogName, parse_file_name
 from streaming_lsm.metadata.file_slices import (
@@ -30,6 +32,7 @@ from streaming_lsm.metadata.file_slices import (
     MetadataFileSlice,
     counted_instants,
 )
+from streaming_lsm.metadata.slice_records import slice_records
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT
@@ -87,8 +90,11 @@ def read_files(newest: MetadataFileSlice, metadata: Storage, counts: Callable[[s
         counts: whether the log records of an instant are valid, see `counted_instants`.
     """
     merged: dict[str, FilesRecord] = {}
-    for file in newest.parts(metadata, counts):
-        _merge(merged, decode_files(file))
+    for part in slice_records(newest, metadata, counts):
+        if isinstance(part, DeletedKeys):
+            raise unexpected_deletes(part)
+        for key, record in decode_cells(part.cells, part.schema_json, part.source):
+            _merge(merged, key, record)
     return {key: _without_tombstones(record) for key, record in merged.items()}
 
 
@@ -136,11 +142,10 @@ def _differences(partition: str, listed: Mapping[str, int], real: Mapping[str, i
     return lines
 
 
-def _merge(merged: dict[str, FilesRecord], newer: Records) -> None:
-    for key, record in newer.items():
-        before = merged.get(key)
-        files = record.files if before is None else merge_files(before.files, record.files)
-        merged[key] = FilesRecord(files, record.all_partitions)
+def _merge(merged: dict[str, FilesRecord], key: str, newer: FilesRecord) -> None:
+    before = merged.get(key)
+    files = newer.files if before is None else merge_files(before.files, newer.files)
+    merged[key] = FilesRecord(files, newer.all_partitions)
 
 
 def _is_data(name: str, data: Timeline) -> bool:

@@ -10,21 +10,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from urllib.parse import unquote
+
+import pyarrow as pa
 
 from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
+from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.metadata.group_files import LogName, base_content, base_name
-from streaming_lsm.format.table.file_names import BaseFileName
+from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
+from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files
 from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
-from streaming_lsm.metadata.partitions import KeptPartition
+from streaming_lsm.metadata.partitions.base import DAMAGE, GrowingPartition, KeptPartition
 from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -38,6 +43,9 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _KEPT_SLICES = 2
 _MIB = 1 << 20
+_LARGE_BASE, _LOG_SHARE, _MOST_LOGS = _MIB // 8, 0.5, 20
+"""A slice with a base file of so many bytes is compacted when its logs have this share of them, or are so many: the
+rewrite of a large record index would take many times what the commits took."""
 _POLICY = "KEEP_LATEST_FILE_VERSIONS"
 _LOG = logging.getLogger(__name__)
 
@@ -78,12 +86,33 @@ class NeededActions:
         properties = load_properties(storage)
         if not (properties.get(PARTITIONS_KEY) or properties.get(INFLIGHT_KEY)):
             return None
-        timeline = Timeline.load(Subfolder(storage, METADATA_TABLE))
+        metadata = Subfolder(storage, METADATA_TABLE)
+        timeline = Timeline.load(metadata)
         if not timeline.instants:
             return None
         last = max((write.requested for write in timeline.completed_writes if write.action == "commit"), default="")
-        late = frozenset(action.requested for action in data.instants if (action.completed or "~") >= last)
+        logged = _logged_instants(metadata, timeline, listed(properties.get(PARTITIONS_KEY, "")))
+        late = frozenset(
+            action.requested
+            for action in data.instants
+            if (action.completed or "~") >= last or action.requested in logged
+        )
         return NeededActions(min([last, *late]), late & {found.requested for found in timeline.instants})
+
+
+def _logged_instants(metadata: Storage, timeline: Timeline, partitions: Sequence[str]) -> set[str]:
+    """Return the instants of the logs that are newer than the base files of their file groups."""
+    instants: set[str] = set()
+    for partition in partitions:
+        names = [name for text in metadata.names(partition) if (name := parse_file_name(text)) is not None]
+        bases: dict[str, str] = {}
+        for name in names:
+            if isinstance(name, BaseFileName) and timeline.completion_time(name.instant) is not None:
+                bases[name.file_id] = max(bases.get(name.file_id, ""), name.instant)
+        for name in names:
+            if not isinstance(name, BaseFileName) and slice_time(timeline, name) >= bases.get(name.file_id, ""):
+                instants.add(name.instant)
+    return instants
 
 
 def compact(
@@ -95,7 +124,7 @@ def compact(
     lock: TableLock,
     *,
     archives: bool = False,
-) -> None:
+) -> dict[str, str]:
     """Merge the log files into a new base file, and clean old file slices.
 
     Args:
@@ -106,49 +135,97 @@ def compact(
         times: instant times of the data table, whose lock is held.
         archives: whether to archive the actions of the slices that were cleaned.
 
+    Returns:
+        Why partitions could not be read, by name; these were left out. Nothing was done if `files` is one of them.
+
     Raises:
-        CorruptFileError, UnsupportedTable: a file cannot be read.
+        CorruptFileError: the timeline of the metadata table cannot be read.
         Fenced: another writer took the lock.
     """
-    slices: list[tuple[KeptPartition, MetadataFileSlice]] = []
-    sizes: dict[str, int] = {}
-    for kept in partitions:
-        entries = metadata.list(kept.name)
-        sizes |= {entry.path: entry.size for entry in entries}
-        names = [entry.name for entry in entries]
-        found = [MetadataFileSlice.newest(timeline, names, group) for group in kept.groups(names)]
-        slices += [(kept, one) for one in found if not all(is_first(log.instant) for log in one.logs)]
-    if not slices:
-        return
     requested = times.next()
-    merged = {
-        (one, name): kept.merged(one, metadata, counts, str(name))
-        for kept, one in slices
-        for name in [base_name(one.group.file_id, requested)]
-    }
+    encode = partial(base_content, created_ms=times.now_ms(), token=lock.owner.token)
+    merged: list[_Merged] = []
+    faults: dict[str, str] = {}
+    for kept in partitions:
+        try:
+            merged += _merged(metadata, timeline, kept, counts, requested, encode)
+        except (*DAMAGE, FileNotFoundError) as error:
+            faults[kept.name] = str(error)
+    if PARTITION in faults or not merged:
+        return faults
+    partitions = [kept for kept in partitions if kept.name not in faults]
     lock.verify()
     running = Instant(requested, COMPACTION, State.REQUESTED)
-    begin(metadata, running, CompactionPlan(tuple(_operation(one, sizes) for _, one in slices)).encode())
+    begin(
+        metadata,
+        running,
+        CompactionPlan(tuple(_operation(one) for one in merged if one.slice.base or one.slice.logs)).encode(),
+    )
     stats = []
-    for (one, name), (keys, values) in merged.items():
-        data = base_content(keys, values, times.now_ms(), lock.owner.token)
-        partition = one.group.partition
-        stat = base_file_stat(partition, name, total_bytes=len(data), num_writes=len(keys), previous=one.base)
-        metadata.put_if_absent(stat.path, data)
+    for one in merged:
+        size, previous = len(one.content), one.slice.base
+        partition = one.slice.group.partition
+        stat = base_file_stat(partition, one.name, total_bytes=size, num_writes=one.count, previous=previous)
+        metadata.put_if_absent(stat.path, one.content)
         stats.append(stat)
     complete(metadata=metadata, running=running, stats=tuple(stats), operation="COMPACT", times=times, lock=lock)
-    logs = sum(len(one.logs) for _, one in slices)
-    _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, logs)
+    _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, sum(len(one.slice.logs) for one in merged))
     _clean(metadata, timeline, partitions, times, lock)
     if archives:
         _archive(metadata, timeline, partitions, lock)
+    return faults
 
 
-def _operation(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionOperation:
+@dataclass(frozen=True)
+class _Merged:
+    """A file slice that is compacted: the sizes of its files, and name, content and records of its new base file."""
+
+    slice: MetadataFileSlice
+    sizes: Mapping[str, int]
+    name: BaseFileName
+    content: bytes
+    count: int
+
+
+def _merged(
+    metadata: Storage,
+    timeline: Timeline,
+    kept: KeptPartition,
+    counts: Callable[[str], bool],
+    requested: str,
+    encode: Callable[[pa.BinaryArray, pa.BinaryArray], bytes],
+) -> list[_Merged]:
+    """Merge the slices of a partition that are due."""
+    entries = metadata.list(kept.name)
+    sizes = {entry.name: entry.size for entry in entries}
+    slices = MetadataFileSlice.newest_of_all(timeline, list(sizes), kept.name)
+    of_groups = {one.group: one for one in slices}
+    found = []
+    for new in kept.grown(slices, metadata, counts, requested) if isinstance(kept, GrowingPartition) else ():
+        one = of_groups.pop(new.group, MetadataFileSlice(new.group, None, ()))
+        name = base_name(new.group.file_id, requested)
+        found.append(_Merged(one, sizes, name, encode(new.keys, new.values), len(new.keys)))
+    for group, one in of_groups.items():
+        name = base_name(group.file_id, requested)
+        if _is_due(one, sizes):
+            keys, values = kept.merged(one, metadata, counts, str(name))
+            found.append(_Merged(one, sizes, name, encode(keys, values), len(keys)))
+    return found
+
+
+def _is_due(found: MetadataFileSlice, sizes: Mapping[str, int]) -> bool:
+    """Whether a slice is merged: it has logs of delta commits, not too few against a large base file."""
+    if all(is_first(log.instant) for log in found.logs):
+        return False
+    base, logs = sizes.get(str(found.base), 0), sum(sizes[str(log)] for log in found.logs)
+    return base < _LARGE_BASE or logs >= _LOG_SHARE * base or len(found.logs) >= _MOST_LOGS
+
+
+def _operation(merged: _Merged) -> CompactionOperation:
+    found, sizes = merged.slice, merged.sizes
     base, names = found.base, tuple(map(str, found.logs))
     instant = base.instant if base else min(log.instant for log in found.logs)
-    partition = found.group.partition
-    of_logs, of_base = (sum(sizes[f"{partition}/{name}"] for name in some) for some in (names, [base] if base else []))
+    of_logs, of_base = (sum(sizes[str(name)] for name in some) for some in (names, [base] if base else []))
     # Hudi requires all of them to run a plan.
     metrics = {
         "TOTAL_LOG_FILES": float(len(names)),
@@ -158,7 +235,7 @@ def _operation(found: MetadataFileSlice, sizes: Mapping[str, int]) -> Compaction
         "TOTAL_IO_MB": float((of_logs + of_base) // _MIB + of_base // _MIB),
     }
     return CompactionOperation(
-        partition_path=partition,
+        partition_path=found.group.partition,
         file_id=found.group.file_id,
         base_instant=instant,
         logs=names,
@@ -206,7 +283,7 @@ def _old_files(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> li
     """List the files of a partition's slices that are older than the newest two of their file group."""
     names = metadata.names(kept.name)
     old: list[LogName | BaseFileName] = []
-    for group in kept.groups(names):
+    for group in kept.groups:
         bases, logs = visible_files(timeline, names, group)
         instants = sorted({base.instant for base in bases})
         if len(instants) > _KEPT_SLICES:
@@ -219,7 +296,7 @@ def _old_files(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> li
 def _oldest_base(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> str:
     """Return the instant of the oldest base file of a partition; empty if a file group has none."""
     names = metadata.names(kept.name)
-    groups = (visible_files(timeline, names, group)[0] for group in kept.groups(names))
+    groups = (visible_files(timeline, names, group)[0] for group in kept.groups)
     return min((min((base.instant for base in bases), default="") for bases in groups), default="")
 
 

@@ -115,6 +115,34 @@ def check_up_to_date(timeline: Timeline, data: Timeline) -> None:
             raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: it has no delta commit of {action.path}")
 
 
+def check_replacements(timeline: Timeline, data: Timeline, partition: str) -> None:
+    """Check that every action that replaced file groups has a delta commit, without which their keys seem to be there.
+
+    Args:
+        timeline: timeline of the metadata table, loaded after `data`.
+        data: timeline of the data table.
+        partition: a partition that must know of them, unless it was created later.
+
+    Raises:
+        CorruptFileError: one has none, which a program without support of metadata tables made.
+    """
+    replacing = [action for action in data.completed_writes if action.action == "replacecommit"]
+    if not replacing:
+        return
+    own = [write for write in timeline.completed_writes if write.action == DELTA_COMMIT]
+    told = {write.requested for write in own}
+    creations = (write for write in own if is_first(write.requested) and _creates(timeline, write, partition))
+    created = max((write.completed or "" for write in creations), default="")
+    for action in replacing:
+        untold = action.requested not in told and (action.completed or "") > created and _is_after(action, own[0])
+        if untold and any(data.read_commit(action).replaced or {}):
+            raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: it has no delta commit of {action.path}")
+
+
+def _creates(timeline: Timeline, write: Instant, partition: str) -> bool:
+    return any(stat.partition_path == partition for stat in timeline.read_commit(write).stats)
+
+
 def check_newest_known(timeline: Timeline, data: Timeline) -> None:
     """Check that the action of the newest delta commit is on the data table's timeline, or was rolled back.
 

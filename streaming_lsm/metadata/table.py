@@ -2,45 +2,43 @@
 
 See docs/format/07-index-and-metadata.md, "Metadata table".
 
-The partition ``files`` is kept up to date, and ``column_stats`` if there is one. Other partitions are dropped, because
-stale ones would let readers miss rows. The whole metadata table is dropped if ``files`` cannot be kept; readers then
-list folders.
+The partition ``files`` is kept up to date, and those of the kinds in `streaming_lsm.metadata.partitions.registry` that
+there are. Other partitions are dropped, because stale ones would let readers miss rows, and so is one that cannot be
+kept. The whole metadata table is dropped if ``files`` cannot be kept; readers then list folders.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from streaming_lsm.config import (
     ARCHIVE_AUTOMATIC,
-    METADATA_COLUMN_STATS,
     METADATA_COMPACT_COMMITS,
     METADATA_ENABLE,
-    METADATA_RANGED_COLUMNS,
     Options,
 )
-from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.metadata.column_stats import encode_ranges
-from streaming_lsm.format.metadata.files_partition import PARTITION, encode_files
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
-from streaming_lsm.metadata.changed_ranges import StoredRanges, by_group, changed_ranges
+from streaming_lsm.metadata.addition import add_partition
 from streaming_lsm.metadata.commit import FileChanges, NewRecords, commit_records, erase
-from streaming_lsm.metadata.creation import (
-    DEFINITIONS_KEY,
-    INFLIGHT_KEY,
-    PARTITIONS_KEY,
-    create_metadata_table,
-    is_native,
+from streaming_lsm.metadata.creation import PARTITIONS_KEY, create_metadata_table, is_native
+from streaming_lsm.metadata.dropping import drop_metadata_table, drop_others, partition_names, remove_leftovers
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.listing import metadata_listing
+from streaming_lsm.metadata.partitions.base import (
+    DAMAGE,
+    FileReaders,
+    KeptPartition,
+    PartitionKind,
+    RecordedAction,
+    TableContext,
 )
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice, counted_instants
-from streaming_lsm.metadata.index_definitions import INDEX_DEFINITIONS, keep_definitions, ranged_columns
-from streaming_lsm.metadata.listing import FILES, metadata_listing
-from streaming_lsm.metadata.partitions import COLUMN_STATS, FILES_PARTITION, KEPT, KeptPartition
-from streaming_lsm.metadata.ranges_creation import create_column_stats
-from streaming_lsm.metadata.removal import remove_folder
+from streaming_lsm.metadata.partitions.files import FilesPartition
+from streaming_lsm.metadata.partitions.registry import KINDS
 from streaming_lsm.metadata.services import compact, compaction_is_due
 from streaming_lsm.metadata.state import check_state
 from streaming_lsm.storage.base import Storage
@@ -48,36 +46,12 @@ from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
-from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, Instant
-from streaming_lsm.timeline.properties_file import load_properties, update_properties
+from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import check_metadata_commits
 
-# NotADirectoryError, IsADirectoryError: a file is in place of a folder, or a folder in place of a file.
-_DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError, IsADirectoryError)
 _LOG = logging.getLogger(__name__)
-
-
-def drop_metadata_table(storage: Storage, why: str, verify: Callable[[], None] = lambda: None) -> None:
-    """Delete the metadata table, if there is one.
-
-    It is removed from the properties first, so that readers list folders. Hudi creates a new one with its next write,
-    unless ``hoodie.metadata.enable`` is false there.
-
-    Args:
-        why: reason, for the log.
-        verify: raises `Fenced` if the caller does not hold the table's lock any more; by default nothing is verified,
-            for tables without other writers.
-
-    Raises:
-        Fenced: another writer took the lock; a metadata table that it may have created was not deleted.
-    """
-    if not _partitions(load_properties(storage)):
-        return
-    update_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY, DEFINITIONS_KEY]), verify)
-    _remove_table(storage, verify)
-    remove_folder(storage, INDEX_DEFINITIONS, verify)
-    _LOG.warning("dropped the metadata table of %s: %s", storage.uri, why)
 
 
 class MetadataTable:
@@ -92,7 +66,7 @@ class MetadataTable:
         options: Options,
         lock: TableLock,
         timelines: TimelineCache,
-        ranges: StoredRanges | None = None,
+        readers: FileReaders | None = None,
     ) -> None:
         """Prepare the hook; nothing is read yet.
 
@@ -101,7 +75,7 @@ class MetadataTable:
             options: its options.
             lock: its lock.
             timelines: caches the metadata table's timeline.
-            ranges: finds the ranges of columns in data files; None for a hook that does not keep ``column_stats``.
+            readers: read data files; None for a hook that keeps no partition but ``files``.
         """
         self._storage = storage
         self._metadata = Subfolder(storage, METADATA_TABLE)
@@ -111,13 +85,11 @@ class MetadataTable:
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._archives = options[ARCHIVE_AUTOMATIC]
         self._native = False
-        self._kept: tuple[KeptPartition, ...] = (FILES_PARTITION,)
-        self._ranges = ranges
-        self._wants_ranges = options[METADATA_COLUMN_STATS] if options.is_set(METADATA_COLUMN_STATS) else None
-        self._wanted_columns = options[METADATA_RANGED_COLUMNS]
-        # The columns whose ranges are kept, and the file groups that hold them.
-        self._columns: Sequence[str] = ()
-        self._groups: Sequence[MetadataFileGroup] = ()
+        self._context = None if readers is None else TableContext(storage, self._metadata, options, readers, lock)
+        self._asked = {kind: kind.asked(options) for kind in KINDS}
+        self._kept: Sequence[KeptPartition] = (FilesPartition(),)
+        # Properties and instants of the metadata table for which partitions were opened.
+        self._opened: tuple[Mapping[str, str], Sequence[Instant]] | None = None
         # Whether a delta commit belongs to a pending action of a living writer.
         self._is_unsettled = False
         # Timeline of the metadata table after `open`; None if no metadata table is kept up to date.
@@ -129,6 +101,11 @@ class MetadataTable:
     def _names(self) -> list[str]:
         """Names of the partitions that are kept up to date."""
         return [kept.name for kept in self._kept]
+
+    @property
+    def ranged_columns(self) -> Sequence[str]:
+        """Columns whose ranges it records."""
+        return tuple(dict.fromkeys(column for kept in self._kept for column in kept.columns))
 
     @property
     def last_time(self) -> str:
@@ -152,16 +129,16 @@ class MetadataTable:
         """
         self._timeline, self._data = None, data
         properties = load_properties(self._storage)
-        if not _partitions(properties):
+        if not partition_names(properties):
             if self._wanted is not None:
-                self._clear(properties)
+                remove_leftovers(self._storage, properties, self._lock.verify)
             return
         if self._wanted is False:
             self.drop(f"{METADATA_ENABLE.key}=false")
             return
         try:
             self._timeline = self._kept_timeline(properties, data, living)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self._check_known(data)
             self.drop(str(error))
             return
@@ -182,7 +159,7 @@ class MetadataTable:
             return
         try:
             listing = metadata_listing(self._storage, data)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self.drop(str(error))
             return
         for partition, _, name in (path.rpartition("/") for path in files):
@@ -198,45 +175,38 @@ class MetadataTable:
             times: instant times of the data table, later than `last_time`.
         """
         # A base file must not leave out the delta commit of an action that may yet be completed.
-        due = self._timeline is not None and compaction_is_due(self._timeline, self._delta_commits)
-        if self._timeline is not None and due and not self._is_unsettled:
-            try:
-                counts = counted_instants(data)
-                compact(
-                    metadata=self._metadata,
-                    timeline=self._timeline,
-                    partitions=self._kept,
-                    counts=counts,
-                    times=times,
-                    lock=self._lock,
-                    archives=self._archives,
-                )
-            except _DAMAGE as error:
-                self.drop(str(error))
+        if self._timeline is not None and not self._is_unsettled:
+            self._compact(self._timeline, data, times)
         if self._wanted and self._timeline is None:
             self._create(data, times)
-        if self._wants_ranges and self._timeline is not None and COLUMN_STATS not in self._kept:
-            self._create_ranges(data, times)
+        # Neither must a partition that is made now.
+        for kind, asked in self._asked.items():
+            for name, wanted in asked.items():
+                if wanted and name not in self._names and not self._is_unsettled:
+                    self._add(kind, name, data, times)
         self._data = data
 
-    def record(self, action: Instant, data: bytes, times: InstantSource) -> None:
+    def record(self, action: Instant, data: bytes, times: InstantSource, commit: CommitMetadata | None = None) -> None:
         """Commit the file changes of an action to the metadata table, just before the action is completed.
 
         Args:
             action: the running action.
             data: content of its completed file.
             times: instant times of the data table.
+            commit: `data`, decoded, if it is at hand, with what the write stats tell beside.
 
         Raises:
             Fenced: another writer took the lock; a completed delta commit is deleted.
         """
-        if self._timeline is None:
+        if self._timeline is None or self._data is None:
             return
         try:
-            changes = FileChanges.of(action, data)
+            if commit is None and action.completes_as in WRITE_ACTIONS:
+                commit = CommitMetadata.decode(data, action.path)
+            changes = FileChanges.of(action, data, commit)
             if changes.deleted and self._data is not None:
                 changes = changes.known_to(metadata_listing(self._storage, self._data))
-            records = [NewRecords(FILES, *encode_files(changes.records(), None)), *self._range_records(changes)]
+            records = self._records(RecordedAction(action, data, changes, self._data, commit))
             commit_records(
                 metadata=self._metadata,
                 requested=action.requested,
@@ -259,11 +229,15 @@ class MetadataTable:
         if PARTITION not in listed(properties.get(PARTITIONS_KEY, "")):
             raise UnsupportedTable(f"it has no partition {PARTITION}")
         timeline, doomed = check_state(self._metadata, properties["hoodie.table.version"], data, self._timelines)
-        self._kept = (FILES_PARTITION, *self._kept_ranges(properties, timeline))
+        # The lock is acquired again before an action is completed, mostly without a change meanwhile.
+        is_known, self._opened = self._opened == (properties, timeline.instants), (properties, timeline.instants)
+        if not is_known:
+            self._kept = self._open_partitions(properties, timeline)
         others = {pending.requested for pending in living}
         self._is_unsettled = any(found.requested in others for found in doomed)
         doomed = [found for found in doomed if found.requested not in others]
-        self._drop_others(properties)
+        if not is_known:
+            drop_others(self._storage, properties, self._kept, self._lock.verify)
         for instant in doomed:
             _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)
             erase(self._metadata, instant.requested, self._names, self._lock)
@@ -271,64 +245,81 @@ class MetadataTable:
             self._metadata.sweep(folder)
         return self._timelines.load(self._metadata) if doomed else timeline
 
-    def _kept_ranges(self, properties: Mapping[str, str], timeline: Timeline) -> Sequence[KeptPartition]:
-        """Return the partition ``column_stats`` if there is one that can be kept."""
-        is_there = COLUMN_STATS.name in listed(properties.get(PARTITIONS_KEY, ""))
-        if self._ranges is None or not is_there or self._wants_ranges is False:
-            return ()
-        try:
-            self._columns = ranged_columns(self._storage, properties)
-            names = self._metadata.names(COLUMN_STATS.name)
-            self._groups = COLUMN_STATS.groups(names)
-            for group in self._groups:
-                MetadataFileSlice.newest(timeline, names, group)
-        except _DAMAGE as error:
-            _LOG.warning("%s of the metadata table of %s: %s", COLUMN_STATS.name, self._storage.uri, error)
-            return ()
-        return (COLUMN_STATS,)
+    def _open_partitions(self, properties: Mapping[str, str], timeline: Timeline) -> Sequence[KeptPartition]:
+        """Return ``files``, and the other partitions that can be kept."""
+        registered = listed(properties.get(PARTITIONS_KEY, ""))
+        found: list[KeptPartition] = [FilesPartition()]
+        for kind, asked in self._asked.items():
+            for name in registered:
+                if self._context is None or not kind.owns(name) or asked.get(name) is False:
+                    continue
+                try:
+                    kept = kind.open(name, self._context, properties)
+                    if kept.definition not in (None, name, *(one.name for one in found)):
+                        raise UnsupportedTable(f"{kept.definition} is not kept, whose columns it has")
+                    MetadataFileSlice.newest_of_all(timeline, self._metadata.names(name), name)
+                except DAMAGE as error:
+                    self._warn(name, str(error))
+                else:
+                    found.append(kept)
+        return found
 
-    def _range_records(self, changes: FileChanges) -> list[NewRecords]:
-        """Return the ranges of columns in the files that an action adds, and tombstones for those that it deletes."""
-        if COLUMN_STATS not in self._kept or self._ranges is None:
-            return []
-        found = by_group(changed_ranges(changes, self._storage, self._columns, self._ranges), self._groups)
-        return [NewRecords(group, keys, encode_ranges(some, None)) for group, (keys, some) in found]
+    def _records(self, action: RecordedAction) -> list[NewRecords]:
+        """Return the records of all partitions that an action adds; a partition that cannot be kept is dropped."""
+        records: list[NewRecords] = []
+        for kept in tuple(self._kept):
+            try:
+                records += kept.records(action)
+            except DAMAGE as error:
+                if kept.name == PARTITION:
+                    raise
+                self._drop_partitions({kept.name: str(error)})
+        return records
+
+    def _compact(self, timeline: Timeline, data: Timeline, times: InstantSource) -> None:
+        """Compact the metadata table if that is due; what cannot be read is dropped."""
+        if not compaction_is_due(timeline, self._delta_commits):
+            return
+        try:
+            faults = compact(
+                metadata=self._metadata,
+                timeline=timeline,
+                partitions=self._kept,
+                counts=counted_instants(data),
+                times=times,
+                lock=self._lock,
+                archives=self._archives,
+            )
+        except DAMAGE as error:
+            self.drop(str(error))
+            return
+        if PARTITION in faults:
+            self.drop(faults[PARTITION])
+            return
+        if faults:
+            self._drop_partitions(faults)
+        # It may have made file groups.
+        self._timeline = self._timelines.load(self._metadata)
+        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
+
+    def _drop_partitions(self, faults: Mapping[str, str]) -> None:
+        """Drop partitions that cannot be kept, and log why, by name."""
+        for name, why in faults.items():
+            self._warn(name, why)
+        self._kept = [kept for kept in self._kept if not {kept.name, kept.definition} & faults.keys()]
+        self._opened = None
+        drop_others(self._storage, load_properties(self._storage), self._kept, self._lock.verify)
+
+    def _warn(self, name: str, why: str) -> None:
+        _LOG.warning("%s of the metadata table of %s: %s", name, self._storage.uri, why)
 
     def _check_known(self, data: Timeline) -> None:
         """Check, before the metadata table is dropped, that the timeline lacks no write with a delta commit."""
         try:
             timeline = Timeline.load(self._metadata)
-        except _DAMAGE:
+        except DAMAGE:
             return
         check_metadata_commits(self._storage, data, timeline)
-
-    def _drop_others(self, properties: Mapping[str, str]) -> None:
-        """Drop all partitions that are not kept, and delete leftovers of partitions dropped before."""
-        others = {name for name in _partitions(properties) if name not in self._names}
-        has_definitions = COLUMN_STATS in self._kept
-        if others:
-            changes = {PARTITIONS_KEY: ",".join(self._names), INFLIGHT_KEY: ""}
-            update_properties(
-                self._storage, changes if has_definitions else {**changes, DEFINITIONS_KEY: None}, self._lock.verify
-            )
-            names = ", ".join(sorted(others))
-            _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", names, self._storage.uri)
-        _remove_partitions(self._storage, self._lock.verify, self._names)
-        if has_definitions:
-            keep_definitions(self._storage, properties, self._names, self._lock.verify)
-        elif others or DEFINITIONS_KEY not in properties:
-            self._remove_definitions()
-
-    def _clear(self, properties: Mapping[str, str]) -> None:
-        """Delete leftovers of a dropped metadata table; index definitions that the properties name are kept."""
-        if DEFINITIONS_KEY not in properties:
-            self._remove_definitions()
-        if self._storage.exists(METADATA_TABLE):
-            _remove_table(self._storage, self._lock.verify)
-
-    def _remove_definitions(self) -> None:
-        if self._storage.exists(INDEX_DEFINITIONS):
-            remove_folder(self._storage, INDEX_DEFINITIONS, self._lock.verify)
 
     def _create(self, data: Timeline, times: InstantSource) -> None:
         try:
@@ -339,36 +330,19 @@ class MetadataTable:
         self._native = is_native(load_properties(self._storage))
         self._timeline = self._timelines.load(self._metadata)
 
-    def _create_ranges(self, data: Timeline, times: InstantSource) -> None:
-        if self._ranges is None:
+    def _add(self, kind: PartitionKind, name: str, data: Timeline, times: InstantSource) -> None:
+        """Add a partition to the metadata table, if there is one."""
+        if self._context is None or self._timeline is None:
             return
         try:
-            create_column_stats(self._storage, data, self._wanted_columns, self._ranges, times, self._lock)
-        except (CorruptFileError, UnsupportedTable) as error:
-            _LOG.warning("no %s was created for %s: %s", COLUMN_STATS.name, self._storage.uri, error)
+            add_partition(kind, name, self._context, data, times, self._lock)
+        except DAMAGE as error:
+            _LOG.warning("no %s was created for %s: %s", name, self._storage.uri, error)
             return
         self._timeline = self._timelines.load(self._metadata)
-        self._kept = (FILES_PARTITION, *self._kept_ranges(load_properties(self._storage), self._timeline))
+        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
 
     def drop(self, why: str) -> None:
         """Delete the metadata table, if there is one, and log why."""
         drop_metadata_table(self._storage, why, self._lock.verify)
-        self._timeline = None
-
-
-def _partitions(properties: Mapping[str, str]) -> list[str]:
-    """Return the names of the partitions that exist or are being built."""
-    return [name for key in (PARTITIONS_KEY, INFLIGHT_KEY) for name in listed(properties.get(key, ""))]
-
-
-def _remove_table(storage: Storage, verify: Callable[[], None]) -> None:
-    with suppress(NotADirectoryError):
-        _remove_partitions(storage, verify)
-    remove_folder(storage, METADATA_TABLE, verify)
-
-
-def _remove_partitions(storage: Storage, verify: Callable[[], None], kept: Collection[str] = (PARTITION,)) -> None:
-    """Delete all partitions that are not kept: the folders of a metadata table in which this package never writes."""
-    for name in storage.names(METADATA_TABLE):
-        if name not in (*kept, FLAT_FOLDER):
-            remove_folder(storage, f"{METADATA_TABLE}/{name}", verify, foreign=name not in KEPT)
+        self._timeline, self._kept, self._opened = None, (FilesPartition(),), None

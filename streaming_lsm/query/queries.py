@@ -16,22 +16,25 @@ import pyarrow.compute as pc
 from streaming_lsm.errors import SchemaError, TableNotFound, UnsupportedTable
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.format.column_versions import ColumnVersions, FileNames
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.metadata.column_ranges import column_ranges
+from streaming_lsm.metadata.partition_ranges import partition_ranges
+from streaming_lsm.metadata.record_locations import record_locations
 from streaming_lsm.query.cdc.change_reader import ChangeReader
 from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.default_partition import DefaultPartition
 from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
 from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
-from streaming_lsm.query.prune.file_ranges import ranged_files, read_slices
-from streaming_lsm.query.prune.keys import wanted_keys
+from streaming_lsm.query.prune.file_ranges import ranged_files, read_partitions, read_slices
+from streaming_lsm.query.prune.keys import possible_keys, wanted_keys
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.predicate import Predicate, columns_of
+from streaming_lsm.query.prune.record_index import have_buckets, slices_of_keys
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
 from streaming_lsm.query.range_files import files_of_range
 from streaming_lsm.query.scan import MapSlices, Scan, check_columns, filter_columns
@@ -98,6 +101,7 @@ class Queries:
         rfc103_names: whether logs under the names of RFC-103's first text are read.
         by_metadata: whether files are listed from the metadata table, if the table has one.
         skips_by_ranges: whether slices are skipped by the ranges of columns in the metadata table, if it has them.
+        scan_share: share of keys from which a file of the record index is read whole; None to use no record index.
         timelines: cache of the table's timeline.
         kept: what look-ups keep of the table.
     """
@@ -111,6 +115,7 @@ class Queries:
     rfc103_names: bool = False
     by_metadata: bool = False
     skips_by_ranges: bool = False
+    scan_share: float | None = None
     timelines: TimelineCache = field(default_factory=TimelineCache)
     kept: KeptFiles = field(default_factory=KeptFiles)
 
@@ -167,7 +172,7 @@ class Queries:
     def snapshot(self, wanted: QueryOptions, moment: str | date | None) -> Scan:
         """Plan a snapshot query: all live rows as of a time."""
         timeline, slices = self.slices(moment)
-        return self._scan(timeline, slices, wanted)
+        return self._scan(timeline, slices, wanted, looks_up=timeline.origin is None)
 
     def state(self, wanted: QueryOptions, until: str) -> Scan:
         """Plan a snapshot query of the writes that were completed by a time, under the columns that the table has now.
@@ -203,9 +208,12 @@ class Queries:
         schema = self.schema_at(timeline)
         looked_up = record_keys_of(keys, self.config, schema)
         slices = found.slices_of(looked_up)
+        located = None if found.by_bucket is not None else self._located(timeline, slices, slices, looked_up)
+        partitions, by_bucket = len({one.partition_path for one in found.every}), len(found.every) - len(slices)
+        by_index = 0 if located is None else len(slices) - len(located)
+        slices = slices if located is None else located
         scan = self._scan(timeline, slices, replace(wanted, filter=None))
-        partitions = len({one.partition_path for one in found.every})
-        skipped = SkippedSlices(by_bucket=len(found.every) - len(slices), partitions_read=partitions)
+        skipped = SkippedSlices(by_bucket=by_bucket, by_record_index=by_index, partitions_read=partitions)
         reader = replace(scan.reader, pruner=KeyPruner(WantedKeys.of(looked_up)), footers=self.kept.footers)
         return replace(scan, reader=reader, skipped=skipped, filter=pc.field(RECORD_KEY).isin(looked_up))
 
@@ -277,6 +285,8 @@ class Queries:
         commits: frozenset[str] | None = None,
         shown: Timeline | None = None,
         written: frozenset[str] | None = None,
+        *,
+        looks_up: bool = False,
     ) -> Scan:
         """Plan a scan.
 
@@ -285,6 +295,7 @@ class Queries:
             commits: the writes whose records take part in the merge; None for all.
             shown: the timeline that ends with the columns of the result; None for `timeline`.
             written: the writes whose rows are returned after the merge; None for all.
+            looks_up: whether `slices` are all of the current state, which the record index tells.
         """
         shown = shown or timeline
         schema = with_meta(self.schema_at(shown))
@@ -304,28 +315,79 @@ class Queries:
             groups = FileGroupPruner.of(self.config, schema)
             if groups is not None:
                 predicate, keys = groups.derived(predicate), groups.keys.names
+                every = slices
                 slices, skipped = groups.prune(slices, predicate)
+                if looks_up and not groups.keys.num_buckets:
+                    keys_of = possible_keys(predicate)
+                    located = None if keys_of is None else self._located(timeline, slices, every, keys_of)
+                    if located is not None:
+                        skipped = replace(skipped, by_record_index=len(slices) - len(located))
+                        slices = located
             told = default_partition.without(schema)
             # Where several writes appended to a log, a range may be that of some of its rows.
             if self.skips_by_ranges and reader.visible is None and reader.file_names is None:
-                slices, skipped = self._in_range(slices, skipped, predicate, told)
+                slices, skipped = self._in_range(timeline, slices, skipped, predicate, told)
             pruner = RowGroupPruner(predicate, keys, told, wanted_keys(predicate), self.rule.takes_winner)
         reader = replace(reader, threads=len(slices) < self.width, commits=commits, pruner=pruner)
         return Scan(slices, reader, names, filter, self.run, skipped, default_partition)
 
+    def _located(
+        self, timeline: Timeline, slices: Sequence[FileSlice], every: Sequence[FileSlice], keys: pa.StringArray
+    ) -> list[FileSlice] | None:
+        """Leave out slices without any of some record keys, by the record index; None if it does not tell.
+
+        Args:
+            timeline: of the query, without restrictions; otherwise the index is not asked.
+            slices: the slices to prune.
+            every: all slices of the state.
+            keys: the keys.
+        """
+        if self.scan_share is None or timeline.origin is not None or len(slices) < 2 or have_buckets(every):
+            return None
+        found = record_locations(self.storage, timeline, keys, self.scan_share, self.timelines)
+        return None if found is None else slices_of_keys(slices, every, found)
+
     def _in_range(
-        self, slices: Sequence[FileSlice], skipped: SkippedSlices, predicate: Predicate, schema: pa.Schema
+        self,
+        timeline: Timeline,
+        slices: Sequence[FileSlice],
+        skipped: SkippedSlices,
+        predicate: Predicate,
+        schema: pa.Schema,
     ) -> tuple[list[FileSlice], SkippedSlices]:
-        """Leave out slices without a row of a predicate, by the ranges of the columns of `schema` in their files."""
+        """Leave out slices without a row of a predicate, by the ranges of the columns of `schema`.
+
+        These are the ranges in partitions, where rows are those of files of the newest slices, and those in files.
+        """
         # Older releases of Hudi count values of nested columns as nulls.
         flat = {field.name for field in schema if not pa.types.is_nested(field.type)}
         names = sorted(columns_of(predicate) & flat)
+        if self.rule.takes_winner and timeline.origin is None:
+            slices, skipped = self._in_partitions(timeline, slices, skipped, predicate, schema, names)
         ranges = column_ranges(self.storage, self.timeline, ranged_files(slices), names)
         if not ranges:
             return list(slices), skipped
         read = read_slices(slices, predicate, schema, ranges, takes_winner=self.rule.takes_winner)
         left = [found for found, is_read in zip(slices, read.tolist(), strict=True) if is_read]
         return left, replace(skipped, by_ranges=len(slices) - len(left))
+
+    def _in_partitions(
+        self,
+        timeline: Timeline,
+        slices: Sequence[FileSlice],
+        skipped: SkippedSlices,
+        predicate: Predicate,
+        schema: pa.Schema,
+        names: Sequence[str],
+    ) -> tuple[Sequence[FileSlice], SkippedSlices]:
+        """Leave out slices in partitions without a row of a predicate, by the ranges of columns there."""
+        partitions = {path: number for number, path in enumerate(dict.fromkeys(one.partition_path for one in slices))}
+        ranges = partition_ranges(self.storage, timeline, list(partitions), names)
+        if not ranges:
+            return slices, skipped
+        read = read_partitions(len(partitions), predicate, schema, ranges)
+        left = [found for found in slices if read[partitions[found.partition_path]]]
+        return left, replace(skipped, by_partition_ranges=len(slices) - len(left))
 
     def _reader(
         self,

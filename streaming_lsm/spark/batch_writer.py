@@ -141,7 +141,10 @@ def write_batch(
 
 def _write(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, table: LsmTable) -> BatchResult:
     tasks, worth = _tasks(batch.frame.sparkSession, table, known)
-    if tasks == 1:
+    if table.config.has_global_index and worth > 1:
+        # The events of a key may be of several partitions, and one of them wins: one task has all of them.
+        return BatchResult.joined(_two_stages(batch, plan, known, 1, settles_last=True))
+    if tasks == 1 or table.config.has_global_index:
         return BatchResult.joined(_one_stage(batch, plan, known, 1))
     asked, size = table.options[config.EXCHANGE] or "auto", partial(_size, batch, table, known)
     if asked == WHOLE_BUCKETS:
@@ -170,8 +173,6 @@ def _write(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, table: Ls
 
 def _tasks(spark: SparkSession, table: LsmTable, history: BatchSizeHistory) -> tuple[int, int]:
     """Return the number of tasks that write a batch, and the number that suits its size, buckets not considered."""
-    if table.config.has_global_index:
-        return 1, 1  # the events of a key may be of several partitions, and one of them wins
     asked = table.options[config.SHUFFLE_PARTITIONS]
     if asked:
         return asked, asked
@@ -222,13 +223,21 @@ def _one_stage(
     return _run(batch.frame.coalesce(tasks).mapInArrow(write, "written binary"), limits)
 
 
-def _two_stages(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, tasks: int) -> list[TaskReport]:
-    """Exchange the rows of the batch between the tasks that read it and those that write it."""
+def _two_stages(
+    batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, tasks: int, *, settles_last: bool = False
+) -> list[TaskReport]:
+    """Exchange the rows of the batch between the tasks that read it and those that write it.
+
+    Args:
+        settles_last: whether the task that writes finds the file groups of the rows.
+    """
     messages = batch.messages
     # Tasks that read agree on where a new key goes, without knowing how many there are.
-    reading = plan.without_groups().expecting(known.rows_a_partition)
+    reading = plan.without_groups().expecting(known.rows_a_partition).settling(not settles_last)
     # More go through the shuffle to the task that writes them, which costs one more partition.
-    writing = replace(plan if len(plan.file_ids) <= CARRIED_GROUPS else plan.without_groups(follow=True), lookup=None)
+    writing = plan if len(plan.file_ids) <= CARRIED_GROUPS else plan.without_groups(follow=True)
+    if not settles_last:
+        writing = replace(writing, lookup=None)
 
     def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = _token().task

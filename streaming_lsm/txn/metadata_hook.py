@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from streaming_lsm.config import Options
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
@@ -25,6 +26,11 @@ class MetadataHook(Protocol):
     @property
     def is_kept(self) -> bool:
         """Whether there is a metadata table that is kept up to date, or there is to be one."""
+        ...
+
+    @property
+    def ranged_columns(self) -> Sequence[str]:
+        """Columns whose ranges it records: files whose write stats do not tell them are read."""
         ...
 
     def open(self, data: Timeline, living: Collection[Instant] = ()) -> None:
@@ -48,8 +54,15 @@ class MetadataHook(Protocol):
         """Compact the metadata table if that is due; create it if it is wanted and missing."""
         ...
 
-    def record(self, action: Instant, data: bytes, times: InstantSource) -> None:
-        """Commit the file changes of an action to the metadata table, just before the action is completed."""
+    def record(self, action: Instant, data: bytes, times: InstantSource, commit: CommitMetadata | None = None) -> None:
+        """Commit the file changes of an action to the metadata table, just before the action is completed.
+
+        Args:
+            action: the running action.
+            data: content of its completed file.
+            times: instant times of the data table.
+            commit: `data`, decoded, if it is at hand, with what the write stats tell beside.
+        """
         ...
 
     def roll_back(self, action: Instant) -> None:

@@ -7,7 +7,7 @@ is to decide that it is completed, and to create its completed file (see `stream
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 
 from streaming_lsm.config import (
@@ -27,6 +27,7 @@ from streaming_lsm.errors import (
     StorageError,
     WriteConflict,
 )
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
 from streaming_lsm.format.table.config import TableConfig
@@ -274,6 +275,11 @@ class Transaction:
         """Change keys of hoodie.properties; None removes a key. Raises `Fenced` if another writer took the lock."""
         update_properties(self._storage, changes, self._lock.verify, self._runtime.clock)
 
+    @property
+    def ranged_columns(self) -> Sequence[str]:
+        """Columns whose ranges write stats should tell, as the metadata table records them."""
+        return self._metadata.ranged_columns
+
     def drop_metadata_table(self, why: str) -> None:
         """Delete the metadata table, if there is one, and log why. Raises `Fenced` if another writer took the lock."""
         self._metadata.drop(why)
@@ -442,7 +448,8 @@ class Transaction:
             entries[LATEST_SCHEMA_KEY] = columns.latest.encode()
         metadata = outcome.metadata(entries, compacted=running.instant.action in COMPACTIONS)
         data = metadata.encode()
-        completed = self._finish(running, data)
+        completed = self._finish(running, data, metadata)
+        metadata = metadata.without_ranges()
         # The next transaction reads it.
         self.timeline.facts.keep(data, metadata)
         if not self._table.release(completed, {completed: metadata}):
@@ -491,9 +498,9 @@ class Transaction:
                 f"{self._storage.uri} by another process with the same {WRITER_ID.key}: stop one of the two"
             )
 
-    def _finish(self, running: PendingAction, data: bytes) -> Instant:
+    def _finish(self, running: PendingAction, data: bytes, commit: CommitMetadata | None = None) -> Instant:
         check_readable(data, f"the completed file of {self._storage.uri}/{running.instant.path}")
-        self._metadata.record(running.instant, data, self._table.times)
+        self._metadata.record(running.instant, data, self._table.times, commit)
         completed = running.instant.completed_at(self._table.times.next())
         # A writer that takes the lock later undoes pending actions, unless the decision record exists.
         self._verify_lock()

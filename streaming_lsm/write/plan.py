@@ -11,7 +11,7 @@ import pyarrow as pa
 from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.file_group.file_system_view import BaseFile
-from streaming_lsm.format.bloom import bits_per_row
+from streaming_lsm.format.bloom import bits_per_key, bits_per_row
 from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BucketId, bucket_file_id, fixed_file_id
@@ -75,6 +75,33 @@ class BloomOptions:
 
 
 @dataclass(frozen=True)
+class LogKeyOptions:
+    """Settings for the key entries of native logs.
+
+    See docs/format/03-native-logs.md, "Key entries".
+
+    Attributes:
+        fpp: false positive probability of a filter.
+        most_bytes: most bytes of a filter, and of an accumulated entry; larger ones are not written.
+    """
+
+    fpp: float
+    most_bytes: int
+
+    @property
+    def most_keys(self) -> int:
+        """Keys whose filter takes at most `most_bytes` as text."""
+        return int(self.most_bytes * 6 / bits_per_key(self.fpp))
+
+    @staticmethod
+    def of(options: Options) -> LogKeyOptions | None:
+        """Read the settings from the options; None if logs have no key entries."""
+        if not options[config.LOG_KEYS]:
+            return None
+        return LogKeyOptions(options[config.LOG_KEYS_FPP], options[config.LOG_KEYS_MAX_BYTES])
+
+
+@dataclass(frozen=True)
 class FileOptions:
     """Settings for writing data files.
 
@@ -84,10 +111,12 @@ class FileOptions:
         page_bytes: uncompressed bytes per page.
         bloom: bloom filter of base files; None writes none, as a bucket index reads none.
         key_bloom: whether row groups have Parquet's bloom filter of the record keys.
+        log_keys: key entries of native logs; None writes none.
         row_group_bytes: bytes in memory at which a row group ends, however few rows it has.
         log_bytes: bytes at which a log file ends and the next version begins.
         group_bytes: bytes at which a new file group of a table without buckets ends and the next one begins.
         data_block_format: what a data block of an inline log holds, ``avro`` or ``parquet``.
+        ranged: columns whose ranges the write stats tell, for the metadata table.
     """
 
     codec: str
@@ -95,10 +124,12 @@ class FileOptions:
     page_bytes: int
     bloom: BloomOptions | None = None
     key_bloom: bool = True
+    log_keys: LogKeyOptions | None = None
     row_group_bytes: int = 128 << 20
     log_bytes: int = 1 << 30
     group_bytes: int = 120 << 20
     data_block_format: str = "avro"
+    ranged: tuple[str, ...] = ()
 
     @staticmethod
     def of(options: Options, table: TableConfig | None = None) -> FileOptions:
@@ -110,6 +141,7 @@ class FileOptions:
             page_bytes=options[config.PAGE_BYTES],
             bloom=BloomOptions.of(options) if blooms else None,
             key_bloom=options[config.KEY_BLOOM],
+            log_keys=LogKeyOptions.of(options),
             log_bytes=options[config.LOG_MAX_BYTES],
             group_bytes=options[config.BASE_MAX_BYTES],
             data_block_format=options[config.DATA_BLOCK_FORMAT] or "avro",
@@ -132,11 +164,13 @@ class TaskFileGroups:
         file_ids: their ids by partition path and bucket.
         bases: their newest base files; only a copy-on-write table needs them.
         kept_deletes: paths of the deletes that were kept beside these, of the groups that have such.
+        logs: see `WritePlan`.
     """
 
     file_ids: Mapping[BucketId, str] = field(default_factory=dict)
     bases: Mapping[BucketId, BaseFile] = field(default_factory=dict)
     kept_deletes: Mapping[BucketId, tuple[str, ...]] = field(default_factory=dict)
+    logs: Mapping[BucketId, tuple[str, ...]] | None = None
 
 
 def write_action(operation: str, table: TableConfig) -> str:
@@ -193,6 +227,8 @@ class WritePlan:
         lookup: where the keys of a table without buckets are, and where new ones go.
         file_names: names the columns of files that were written before columns were renamed.
         columns_version: the `InternalSchema.version` before the batch; None if columns have no ids.
+        logs: paths of the newest logs of the latest slices, the oldest first, for accumulated key entries; None if none
+            are written.
     """
 
     storage: Storage
@@ -222,6 +258,7 @@ class WritePlan:
     lookup: LookupPlan | None = None
     file_names: FileNames | None = None
     columns_version: int | None = None
+    logs: Mapping[BucketId, tuple[str, ...]] | None = None
 
     def at(self, instant: str) -> WritePlan:
         """Set the instant, once the action has begun."""
@@ -229,7 +266,7 @@ class WritePlan:
 
     def without_groups(self, *, follow: bool = False) -> WritePlan:
         """Remove the file groups, for a task that writes no files or, with `follow`, receives its `TaskFileGroups`."""
-        return replace(self, file_ids={}, bases={}, kept_deletes={}, groups_follow=follow)
+        return replace(self, file_ids={}, bases={}, kept_deletes={}, logs=None, groups_follow=follow)
 
     def expecting(self, rows: int) -> WritePlan:
         """Set how many new rows a partition is expected to get, for tasks that each have a part of them."""
@@ -238,6 +275,12 @@ class WritePlan:
         inserts = replace(self.lookup.inserts, rows=rows)
         return replace(self, lookup=replace(self.lookup, inserts=inserts))
 
+    def settling(self, settles: bool) -> WritePlan:
+        """Set whether a task finds the file groups of its rows, or the one to which it sends them."""
+        if self.lookup is None:
+            return self
+        return replace(self, lookup=replace(self.lookup, settles=settles))
+
     def with_groups(self, groups: TaskFileGroups) -> WritePlan:
         """Set the file groups that the task writes."""
         return replace(
@@ -245,6 +288,7 @@ class WritePlan:
             file_ids=groups.file_ids,
             bases=groups.bases,
             kept_deletes=groups.kept_deletes,
+            logs=groups.logs,
             groups_follow=False,
         )
 

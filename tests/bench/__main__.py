@@ -18,7 +18,7 @@ from statistics import median
 
 import pyarrow as pa
 
-from tests.bench.result import BYTES_READ, Result
+from tests.bench.result import Result
 
 HERE = Path(__file__).parent
 
@@ -55,10 +55,11 @@ HEADING = (
 def line(result: Result) -> str:
     """One row of the table."""
     ours, reference = median(result.ours), median(result.reference)
-    shown = size_text if result.unit == BYTES_READ else time_text
+    shown = time_text if result.timed else "{:,.2f}".format
+    rates = [rate(result, seconds) if result.timed else result.unit for seconds in (ours, reference)]
     return (
-        f"{result.name:44} {shown(ours):>10} {shown(reference):>10} {rate(result, ours):>16} "
-        f"{rate(result, reference):>16} {result.ratio:6.2f} {sign(result):>1} {result.target:5.2f} "
+        f"{result.name:44} {shown(ours):>10} {shown(reference):>10} {rates[0]:>16} "
+        f"{rates[1]:>16} {result.ratio:6.2f} {sign(result):>1} {result.target:5.2f} "
         f"{'ok  ' if result.reached else 'MISS'} {result.note}"
     )
 
@@ -73,15 +74,8 @@ def time_text(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
 
 
-def size_text(size: float) -> str:
-    """Mebibytes."""
-    return f"{size / 2**20:.1f} MiB"
-
-
 def rate(result: Result, seconds: float) -> str:
-    """Work per second, in thousands or millions where that reads better; nothing of what is no time."""
-    if result.unit == BYTES_READ:
-        return ""
+    """Work per second, in thousands or millions where that reads better."""
     value = result.work / seconds
     for bound, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= bound:

@@ -7,9 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-BYTES_READ = "bytes read"
-"""Unit of results that are bytes in place of seconds."""
-
 
 @dataclass(frozen=True)
 class Result:
@@ -17,13 +14,14 @@ class Result:
 
     Attributes:
         name: what is compared, such as ``sort 17-byte keys``.
-        ours, reference: seconds of each run, or bytes if the unit is `BYTES_READ`; the two took turns.
+        ours, reference: seconds of each run; the two took turns.
         work: how much was done in one run, in `unit`.
         unit: such as ``rows`` or ``bytes``.
         target: the bound of `ratio`.
         speed: whether the target is a rate to reach (ratio = our rate / the reference's), else a time to keep
             (ratio = our time / the reference's).
         note: what the reference is, in a few words.
+        timed: whether `ours` and `reference` are seconds, else a figure and its limit in `unit`.
     """
 
     name: str
@@ -34,6 +32,7 @@ class Result:
     target: float
     speed: bool
     note: str
+    timed: bool = True
 
     @property
     def ratio(self) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
@@ -19,6 +20,7 @@ from tests.conformance.judge import Hudi
 from tests.conformance.results import Record
 from tests.conformance.row_json import to_lines
 from tests.support.faulty_storage import FaultyStorage, Killed
+from tests.support.metadata_tables import INDEXED
 
 OURS = {
     "hoodie.metadata.enable": True,
@@ -38,6 +40,7 @@ ALL_INDEXES = {
     "hoodie.metadata.global.record.level.index.enable": "true",
 }
 READ = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
+RANGED = {**OURS, **INDEXED}
 FILES, TIMELINE = f"{METADATA_TABLE}/files/", f"{METADATA_TABLE}/.hoodie/timeline/"
 HISTORY = History("metadata_table", ORDERS, SIMPLE, [])
 TURNS = "ours, hudi, ours"
@@ -65,6 +68,10 @@ def _agree(hudi: Hudi, path: Path) -> None:
     assert hudi.read(path, where="region = 'north' and qty > 100", options=READ) == [
         line for line in ours if '"region": "north"' in line and _qty(line) > 100
     ]
+    # A column of floats among others: Hudi takes a column without a range, beside one with, for nulls.
+    assert hudi.read(path, where="price > 0 and qty > 100", options=READ) == hudi.read(
+        path, where="price > 0 and qty > 100", options={"hoodie.metadata.enable": "false"}
+    )
 
 
 def _holds_rows(file: Path) -> bool:
@@ -114,7 +121,7 @@ def test_a_metadata_table_kept_in_turn(
                 assert hudi.clean(path, options=options)
             assert ("column_stats" in _partitions(path)) is not bool(indexes)
         else:
-            ours = _ours(path)
+            ours, before = _ours(path), set(_partitions(path).split(","))
             ours.upsert(_rows(turn))
             if turn == 4:
                 ours.delete(_rows(turn).select(["id", "region"]).slice(0, 5))
@@ -123,7 +130,8 @@ def test_a_metadata_table_kept_in_turn(
             if turn == 8:
                 assert ours.clean()
             # Statistics of index version V2, which tables of version 9 have, are kept.
-            kept = {"files", "column_stats"} if turn and version == 9 and not indexes else {"files"}
+            ranges = {"column_stats"} | ({"partition_stats"} & before)
+            kept = {"files"} | (ranges if turn and version == 9 and not indexes else set())
             assert set(_partitions(path).split(",")) == kept
         _agree(hudi, path)
     assert {_is_ours(path, name) for name in _own_actions(path, "commit")} == {True, False}
@@ -146,6 +154,27 @@ class Dying(FaultyStorage):
         super().put_if_absent(path, data)
         if path.startswith(self._folder) and path.endswith(self._ending):
             self.kill()
+
+
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_hudi_skips_by_the_ranges_that_we_make(hudi: Hudi, record: Record, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "ranged"
+    HISTORY.create(path, 9, kind)
+    table = LsmTable(path, RANGED)
+    for number in range(4):
+        record(f"v9 {kind} statistics of ours", "ours, hudi", f"write {number + 1}")
+        # Apart, so that a range in one partition tells of it.
+        rows = _rows(number)
+        moved = pc.add(rows.column("qty"), pc.if_else(pc.equal(rows.column("region"), "south"), 10_000, 0))
+        rows = rows.set_column(2, "qty", moved.cast(pa.int32()))
+        # A column that older files lack.
+        late = [("late > 10000 and qty > 0"), "late < 500 or qty > 10200"] if number > 1 else []
+        table.upsert(rows.append_column("late", rows.column("qty")) if late else rows)
+        assert {"column_stats", "partition_stats", "bloom_filters"} <= set(_partitions(path).split(","))
+        _agree(hudi, path)
+        for where in ("qty > 10000", "qty < 10000", "qty = 10250 or price < 20", "note is null and qty > 10000", *late):
+            expected = hudi.read(path, where=where, options={"hoodie.metadata.enable": "false"})
+            assert hudi.read(path, where=where, options=READ) == expected, where
 
 
 DEATHS = {
@@ -232,8 +261,9 @@ def test_indexes_that_we_do_not_keep_are_dropped(hudi: Hudi, record: Record, tmp
     every = "bloom_filters,column_stats,files,partition_stats,record_index"
     assert _partitions(path) == every
     LsmTable(path, {"hoodie.bucket.index.num.buckets": 2}).upsert(_rows(2))
-    assert set(_partitions(path).split(",")) == {"files", "column_stats"}
-    assert sorted(file.name for file in (path / METADATA_TABLE).iterdir()) == [".hoodie", "column_stats", "files"]
+    kept = sorted({*every.split(",")} - {"record_index"})
+    assert sorted(_partitions(path).split(",")) == kept
+    assert sorted(file.name for file in (path / METADATA_TABLE).iterdir()) == sorted([".hoodie", *kept])
     _agree(hudi, path)
 
     record("v9 all indexes", TURNS, "hudi upserts")

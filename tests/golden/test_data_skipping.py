@@ -17,7 +17,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.query.scan import Scan
 from tests.support import hudi_tables
 from tests.support.crash_points import random_cases
-from tests.support.metadata_tables import assert_ranges, assert_settled
+from tests.support.metadata_tables import assert_blooms, assert_partition_ranges, assert_ranges, assert_settled
 
 NAMES = ["v8_mor_mdt", "v9_cow_hive_mdt", "v9_mor_mdt_full", "v9_mor_mdt_types"]
 SKIPPING = {"hoodie.metadata.enable": True}
@@ -63,7 +63,8 @@ def test_slices_are_skipped_and_no_row_is_lost(unpacked: Path, name: str, query:
     for wanted in filters(whole, random.Random(name), random_cases(150, 25)):
         scan = skipping.scan(filter=wanted, query_type=query)
         assert shown(scan) == shown(plain.scan(filter=wanted, query_type=query)), str(wanted)
-        skipped += scan.explain().skipped.by_ranges
+        told = scan.explain().skipped
+        skipped += told.by_ranges + told.by_partition_ranges
         assert plain.scan(filter=wanted, query_type=query).explain().skipped.by_ranges == 0
     assert skipped
 
@@ -74,11 +75,14 @@ def test_a_filter_beyond_all_values_skips_all_slices(unpacked: Path, name: str) 
     scan = LsmTable(root, SKIPPING).scan(filter=pc.field("_hoodie_commit_time") > "3")
     told = scan.explain()
     assert told.slices == 0
-    assert told.skipped.by_ranges == len(LsmTable(root).file_slices()) > 1
-    assert f"{told.skipped.by_ranges} skipped by column_stats" in str(told)
+    skipped = told.skipped.by_ranges + told.skipped.by_partition_ranges
+    assert skipped == len(LsmTable(root).file_slices()) > 1
+    by = "partition_stats" if told.skipped.by_partition_ranges else "column_stats"
+    assert f"{skipped} skipped by {by}" in str(told)
+    assert (by == "partition_stats") is (root / ".hoodie/metadata/partition_stats").exists()
     assert LsmTable(root, {**SKIPPING, "hoodie.enable.data.skipping": False}).scan(
         filter=pc.field("_hoodie_commit_time") > "3"
-    ).explain().slices == told.skipped.by_ranges  # fmt: skip
+    ).explain().slices == skipped  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "gone"])
@@ -87,11 +91,12 @@ def test_missing_or_damaged_statistics_lose_no_row(unpacked: Path, tmp_path: Pat
     whole = LsmTable(source).scan().to_arrow()
     wanted = list(filters(whole, random.Random(damage), 4))
     expected = [shown(LsmTable(source).scan(filter=one)) for one in wanted]
-    names = sorted(path.name for path in (source / ".hoodie/metadata/column_stats").iterdir())
+    folders = [sorted((source / ".hoodie/metadata" / name).iterdir()) for name in ("column_stats", "partition_stats")]
+    names = [str(path.relative_to(source)) for paths in folders for path in paths[len(damage) % 2 :: 2]]
     assert len(names) > 5
     for name in names:
         shutil.copytree(source, root)
-        path = root / ".hoodie/metadata/column_stats" / name
+        path = root / name
         content = bytearray(path.read_bytes())
         if damage == "gone":
             path.unlink()
@@ -106,10 +111,12 @@ def test_statistics_that_are_gone_are_told(unpacked: Path, tmp_path: Path, caplo
     root = tmp_path / "table"
     shutil.copytree(unpacked / "v9_mor_mdt_full", root)
     shutil.rmtree(root / ".hoodie/metadata/column_stats")
+    shutil.rmtree(root / ".hoodie/metadata/partition_stats")
     with caplog.at_level(logging.WARNING):
         told = LsmTable(root, SKIPPING).scan(filter=pc.field("_hoodie_commit_time") > "3").explain()
     assert told.slices == len(LsmTable(root).file_slices())
     assert "column_stats is not read, no file is skipped by it: column_stats has the file groups none" in caplog.text
+    assert "no partition is skipped by it: partition_stats has the file groups none" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["v9_mor_mdt_full", "v9_mor_mdt_types"])
@@ -132,6 +139,9 @@ def test_our_writers_keep_the_statistics(unpacked: Path, tmp_path: Path, name: s
             table.compact()
         table.clean()
         assert assert_ranges(root) > 20
+        if name == "v9_mor_mdt_full":
+            assert assert_partition_ranges(root) > 20
+            assert_blooms(root)
         assert_settled(root)
         plain, skipping = LsmTable(root), LsmTable(root, SKIPPING)
         whole = plain.scan().to_arrow()

@@ -17,18 +17,17 @@ from streaming_lsm.format.hfile.block import DATA, HEADER, ROOT_INDEX, Codec, St
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES
 from streaming_lsm.format.metadata.files_partition import ALL_PARTITIONS_KEY, existing, merge_files
-from streaming_lsm.format.metadata.records import (
+from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
+from streaming_lsm.format.metadata.schema import metadata_schema
+from tests.support.hfiles import entries_of, sought, written
+from tests.support.metadata_records import (
     ColumnStats,
     FileBloom,
-    FilesRecord,
-    MetadataFileInfo,
     MetadataRecord,
     RecordLocation,
     encode_record,
     read_records,
 )
-from streaming_lsm.format.metadata.schema import metadata_schema
-from tests.support.hfiles import entries_of, sought, written
 
 FOLDER = Path(__file__).parent / "data" / "hfile"
 NAMES = sorted(path.name for path in FOLDER.glob("*.hfile"))

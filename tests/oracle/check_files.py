@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .avro_io import arrow_schema, arrow_type
+from .check_key_entries import KeyEntryChecks
 from .check_stats import Listed
 from .hashing import EMPTY_TEXT, NULL_TEXT, bucket_of, decode_bloom
 from .report import Report
@@ -56,6 +57,7 @@ class FileChecks:
         self.chains: dict[str, tuple[tuple[str, str], list[str], dict[str, list[str]]]] = {}
         self.bases: dict[tuple[tuple[str, str], str], set[str]] = {}
         self.kept: dict[tuple[tuple[str, str], str], list[set[str]]] = {}
+        self.key_entries = KeyEntryChecks(report)
         self.times = set(table.timeline.writes())
         self.key_fields = table.key_fields
         self.hash_fields = table.names("lsm.bucket.index.hash.field") or self.key_fields
@@ -68,6 +70,7 @@ class FileChecks:
                 self._check(file)
         self._check_kept()
         self._check_chains()
+        self.key_entries.finish()
         self._check_versions(files)
         self._check_groups(files)
 
@@ -90,6 +93,8 @@ class FileChecks:
             schema = self._check_log_footer(file, footer)
             with self.report.guard("footer.chain", file.relative):
                 self._collect_chain(file, footer)
+            with self.report.guard("keys.own", file.relative):
+                self.key_entries.add(file, footer, keys)
         if schema is not None:
             with self.report.guard("file.columns", file.relative):
                 self._check_columns(file, schema, rows.schema, footer)

@@ -108,6 +108,7 @@ def create(folder: Path, kind: Kind) -> LsmTable:
         "hoodie.table.ordering.fields": "ts",
         "hoodie.bucket.index.num.buckets": 3,
         "lsm.parquet.row.group.rows": 4,
+        "lsm.log.key.index.accumulated": True,
         "hoodie.clean.automatic": False,
         "lsm.read.threads": 1,
         **(kind.options or {}),

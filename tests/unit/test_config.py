@@ -97,7 +97,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
         ("hoodie.write.lock.zookeeper.url", "this release does not have this option for several writers"),
         ("hoodie.upsert.shuffle.parallelism", "an option of Hudi for shuffles, which this release does not have"),
         (
-            "hoodie.metadata.index.partition.stats.enable",
+            "hoodie.metadata.index.expression.file.group.count",
             "this option for indexes of the metadata table; `lsm options`",
         ),
         ("hoodie.parquet.block.size", "this release does not have this option for Parquet files"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CorruptFileError
@@ -40,6 +40,19 @@ _RUNTIMES = {"scan_ms": "totalScanTime", "create_ms": "totalCreateTime", "upsert
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenRanges:
+    """Ranges of columns in a file, as its writer found them.
+
+    Attributes:
+        columns: the columns that it looked for.
+        rows: values of the type `RANGES` (`format/metadata/column_stats.py`) of those that the file has.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WriteStat:
     """Write stat of one file, with the values that Hudi records.
 
@@ -58,6 +71,7 @@ class WriteStat:
         cdc_files: path and size of each change log written with the file.
         log_records, log_blocks, …: counts of the log data that a compaction read (0 otherwise).
         scan_ms, create_ms, upsert_ms: durations of the write in milliseconds.
+        ranges: ranges of columns in the file, for the metadata table; not recorded. None if they are to be read.
     """
 
     partition_path: str
@@ -85,6 +99,7 @@ class WriteStat:
     scan_ms: int = 0
     create_ms: int = 0
     upsert_ms: int = 0
+    ranges: WrittenRanges | None = field(default=None, compare=False)
 
     @property
     def file_name(self) -> str:
@@ -147,6 +162,7 @@ class WriteStat:
             cdc_files=tuple(cast("dict[str, int]", record["cdcStats"] or {}).items()),
             min_event_time=cast("int | None", record["minEventTime"]),
             max_event_time=cast("int | None", record["maxEventTime"]),
+            ranges=None,
             **counters,
         )
 
@@ -249,6 +265,12 @@ class CommitMetadata:
     def paths(self) -> frozenset[str]:
         """Paths of all files that the action wrote, change logs included."""
         return paths_of(self.stats)
+
+    def without_ranges(self) -> CommitMetadata:
+        """Return the content as it is decoded, without the ranges that writers told."""
+        if not any(stat.ranges for stat in self.stats):
+            return self
+        return replace(self, stats=tuple(replace(stat, ranges=None) for stat in self.stats))
 
     def encode(self) -> bytes:
         """Encode the completed file; the encoding of an inflight file is the same."""

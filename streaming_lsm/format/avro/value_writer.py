@@ -151,6 +151,8 @@ def _records(node: Node, values: Any) -> list[Piece]:
             chosen[~valid] += 1
             continue
         column = values.field(next(columns))
+        if column.null_count == len(column):
+            continue
         has = np.asarray(column.is_valid()) & valid
         branches[has] = number
         chosen += has

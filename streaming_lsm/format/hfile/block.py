@@ -124,9 +124,11 @@ def read_block(stretch: Stretch, offset: int, limit: int, magic: bytes, codec: C
     return Block(_uncompressed(packed, size, codec, offset, source), end)
 
 
-def write_block(magic: bytes, payload: bytes, codec: Codec, previous: int = -1) -> bytes:
+def write_block(
+    magic: bytes, payload: bytes, codec: Codec, previous: int = -1, level: int = zlib.Z_DEFAULT_COMPRESSION
+) -> bytes:
     """Encode a block like Hudi: checksum type NULL, and four zero bytes in place of each checksum."""
-    packed = _gzip(payload) if codec is Codec.GZIP else payload
+    packed = _gzip(payload, level) if codec is Codec.GZIP else payload
     stored = HEADER.size + len(packed)
     checksums = bytes(4 * -(-stored // _BYTES_PER_CHECKSUM))
     rest = len(packed) + len(checksums)
@@ -173,9 +175,9 @@ def _uncompressed(packed: memoryview, size: int, codec: Codec, offset: int, sour
     return payload
 
 
-def _gzip(payload: bytes) -> bytes:
+def _gzip(payload: bytes, level: int) -> bytes:
     """Compress to a gzip stream with Java's header: no time, operating system unknown."""
-    stream = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -zlib.MAX_WBITS)
+    stream = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = stream.compress(payload) + stream.flush()
     tail = struct.pack("<II", zlib.crc32(payload), len(payload))
     return b"\x1f\x8b\x08" + bytes(6) + b"\xff" + body + tail

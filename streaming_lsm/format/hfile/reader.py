@@ -35,6 +35,8 @@ from streaming_lsm.format.hfile.index import Pointer, blocks_of, data_blocks, ou
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES, Trailer, decode_file_info
 
 SCHEMA_ENTRY = "schema"
+LAST_KEY = "hfile.LASTKEY"
+"""Entry of the file info: two bytes, and the last key."""
 _TAIL_BYTES = 1 << 16
 """Bytes at the end of a file that are read first; as a rule they hold the trailer, the indexes and the file info."""
 _RANGE_BYTES = 8 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from collections.abc import Mapping
 from typing import BinaryIO
 
@@ -17,7 +18,7 @@ from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.block import DATA, FILE_INFO, META, ROOT_INDEX, Codec, write_block
 from streaming_lsm.format.hfile.cells import CELL_BYTES, encode_cells
 from streaming_lsm.format.hfile.index import Pointer, encode_pointer, row_key
-from streaming_lsm.format.hfile.reader import SCHEMA_ENTRY
+from streaming_lsm.format.hfile.reader import LAST_KEY, SCHEMA_ENTRY
 from streaming_lsm.format.hfile.trailer import Trailer, encode_file_info
 from streaming_lsm.keys.bucket import java_string_hash
 
@@ -46,14 +47,16 @@ def write_hfile(
     block_bytes: int = BLOCK_BYTES,
     compression: str = "gzip",
     bloom: BloomFilter | None = None,
+    fast: bool = False,
 ) -> bytes:
     """Encode an HFile in memory; see `HFileWriter` for arguments and errors.
 
     Args:
         bloom: bloom filter over the keys, for base files; adds the first and the last key to the file info.
+        fast: see `HFileWriter`.
     """
     found = io.BytesIO()
-    writer = HFileWriter(found, block_bytes=block_bytes, compression=compression)
+    writer = HFileWriter(found, block_bytes=block_bytes, compression=compression, fast=fast)
     writer.add(keys, values)
     writer.finish(schema_json=schema_json, created_ms=created_ms, extra_info=extra_info, bloom=bloom)
     return found.getvalue()
@@ -62,13 +65,16 @@ def write_hfile(
 class HFileWriter:
     """Writes an HFile, block by block."""
 
-    def __init__(self, file: BinaryIO, *, block_bytes: int = BLOCK_BYTES, compression: str = "gzip") -> None:
+    def __init__(
+        self, file: BinaryIO, *, block_bytes: int = BLOCK_BYTES, compression: str = "gzip", fast: bool = False
+    ) -> None:
         """Begin a file.
 
         Args:
             file: gets the bytes.
             block_bytes: limit of a data block's uncompressed size, exceeded only by single cells; see `BLOCK_BYTES`.
             compression: ``gzip`` or ``none``.
+            fast: whether data blocks are compressed in a third of the time, and are a fifth larger.
 
         Raises:
             ValueError: an unknown compression.
@@ -76,6 +82,7 @@ class HFileWriter:
         if compression not in COMPRESSIONS:
             raise ValueError(f"HFile compression {compression!r}: expected one of {', '.join(COMPRESSIONS)}")
         self._file, self._block_bytes, self._codec = file, block_bytes, COMPRESSIONS[compression]
+        self._level = zlib.Z_BEST_SPEED if fast else zlib.Z_DEFAULT_COMPRESSION
         self._offset = 0
         self._data: list[Pointer] = []
         self._metas: list[Pointer] = []
@@ -183,7 +190,7 @@ class HFileWriter:
 
     def _end_block(self) -> None:
         previous = self._data[-1].offset if self._data else -1
-        block = write_block(DATA, self._begun, self._codec, previous)
+        block = write_block(DATA, self._begun, self._codec, previous, self._level)
         self._data.append(self._put(row_key(self._begun_key), block))
         self._begun = b""
 
@@ -202,7 +209,7 @@ class HFileWriter:
             info |= {"minRecordKey": self._first_key, "maxRecordKey": self._last_key}
             info["bloomFilterTypeCode"] = bloom.kind.encode()
         info |= {
-            "hfile.LASTKEY": self._last_key and row_key(self._last_key),
+            LAST_KEY: self._last_key and row_key(self._last_key),
             "hfile.AVG_KEY_LEN": _INT.pack(self._key_bytes // count),
             "hfile.CREATE_TIME_TS": _LONG.pack(created_ms),
             "hfile.AVG_VALUE_LEN": _INT.pack(self._value_bytes // count),

@@ -8,6 +8,7 @@ column for each type, of which one is not null.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from decimal import Context
 from typing import Any
 
@@ -15,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import array_of, bytes_of, nulls
-from streaming_lsm.arrow.columns import Flags, flags, int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.arrow.text_order import may_differ
+from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.avro.decimals import decimals_of_bytes
 from streaming_lsm.format.avro.varints import Stretch
 from streaming_lsm.format.hfile.cells import Cells
@@ -74,9 +76,12 @@ RANGES = pa.struct(
 """Ranges, with the names of the record's fields. ``fileName`` of a partition's range is its path."""
 
 _PART = "ColumnStatsMetadata"
-_NULL, _DECIMAL = 1, 10
+NO_TYPE = 1
+"""Ordinal of a range without values."""
+_DECIMAL = 10
 _DIGITS = re.compile(r"([0-9]{1,2}),([0-9]{1,2})")
-_MAX_DIGITS = 38
+_MAX_DIGITS, _SHORT = 38, 32
+_WIDEST = (float("-inf"), float("inf"))
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 # Not bytes: Java compares those of logs as signed, and a Parquet file as unsigned.
 _TYPES: dict[int, tuple[str, pa.DataType]] = {
@@ -93,7 +98,23 @@ _TYPES: dict[int, tuple[str, pa.DataType]] = {
     19: ("LongWrapper", _LOCAL),
 }
 """Wrapper and type of the ordinals of index version 2; those that are missing bound nothing here."""
-_ORDINALS = {kind: ordinal for ordinal, (_, kind) in _TYPES.items() if not pa.types.is_floating(kind)}
+_ORDINALS: dict[pa.DataType, tuple[int, str]] = {
+    **{kind: (ordinal, wrapper) for ordinal, (wrapper, kind) in _TYPES.items()},
+    pa.binary(): (8, "BytesWrapper"),
+    pa.time32("ms"): (13, "IntWrapper"),
+    pa.time64("us"): (14, "LongWrapper"),
+    pa.timestamp("ns", "UTC"): (17, "LongWrapper"),
+    pa.timestamp("ns"): (20, "LongWrapper"),
+}
+"""Ordinal and wrapper of the types that are written."""
+_FIXED = (9, "BytesWrapper")
+_WRAPPER_OF = {
+    **{ordinal: wrapper for ordinal, wrapper in _ORDINALS.values()},
+    **dict([_FIXED]),
+    11: "StringWrapper",
+    15: "LongWrapper",
+    18: "LongWrapper",
+}
 _EXACT = Context(prec=_MAX_DIGITS + 2)
 _UNORDERED = ("BytesWrapper", "TimeMicrosWrapper", "DecimalWrapper")
 _UNTYPED: dict[str, pa.DataType] = {
@@ -114,8 +135,10 @@ def range_key(column: str, partition: str, file_name: str | None = None) -> str:
 
 def range_row(
     file_name: str, column: str, bounds: tuple[pa.Scalar[Any], pa.Scalar[Any]], values: int, nulls: int
-) -> dict[str, Any] | None:
+) -> dict[str, Any]:
     """Build the range of a column in a file, a value of the type `RANGES`.
+
+    Floats are bounded by the infinities, as statistics leave NaN out; with NaN as a bound Hudi finds no row [tried].
 
     Args:
         file_name: the file.
@@ -124,22 +147,21 @@ def range_row(
         values: number of values, nulls included.
         nulls: number of nulls.
 
-    Returns:
-        None for a type of which no range is kept: floats may be NaN, which ranges do not count, and binary values have
-        two orders.
+    Raises:
+        UnsupportedTable: the type has no ranges.
     """
     kind = bounds[0].type
     info = None
     if pa.types.is_decimal128(kind):
-        ordinal, info = _DECIMAL, f"{kind.precision},{kind.scale}"
+        ordinal, wrapper, info = _DECIMAL, "BytesWrapper", f"{kind.precision},{kind.scale}"
     else:
-        ordinal = _ORDINALS.get(kind, 0)
+        ordinal, wrapper = _FIXED if pa.types.is_fixed_size_binary(kind) else _ORDINALS.get(kind, (0, ""))
     if not ordinal:
-        return None
-    wrapper, wrapped = "BytesWrapper" if ordinal == _DECIMAL else _TYPES[ordinal][0], []
-    for bound in bounds:
-        value = _primitive(bound, kind)
-        wrapped.append(None if value is None else {wrapper: {"value": value}})
+        raise UnsupportedTable(f"{file_name}: column {column!r} of type {kind} has no range")
+    wrapped: list[Any] = [None, None]
+    if nulls < values:
+        primitive = _WIDEST if pa.types.is_floating(kind) else [_primitive(bound, kind) for bound in bounds]
+        wrapped = [{wrapper: {"value": value}} for value in primitive]
     return empty_row(file_name, column) | {
         "minValue": wrapped[0],
         "maxValue": wrapped[1],
@@ -160,21 +182,17 @@ def empty_row(file_name: str, column: str, *, is_deleted: bool = False) -> dict[
         **counts,
         "isDeleted": is_deleted,
         "isTightBound": False,
-        "valueType": {"typeOrdinal": _NULL, "additionalInfo": None},
+        "valueType": {"typeOrdinal": NO_TYPE, "additionalInfo": None},
     }
 
 
 def _primitive(bound: pa.Scalar[Any], kind: pa.DataType) -> Any:
     """Return a value as its wrapper holds it."""
-    if not bound.is_valid:
-        return None
-    if pa.types.is_timestamp(kind):
-        return bound.cast(pa.int64()).as_py()
-    if pa.types.is_date32(kind):
-        return bound.cast(pa.int32()).as_py()
     if pa.types.is_decimal128(kind):
         unscaled = int(bound.as_py().scaleb(kind.scale, _EXACT))
         return unscaled.to_bytes((unscaled.bit_length() + 8) // 8, "big", signed=True)
+    if pa.types.is_temporal(kind):
+        return bound.cast(pa.int32() if kind.bit_width == _SHORT else pa.int64()).as_py()
     return bound.as_py()
 
 
@@ -212,6 +230,34 @@ def encode_ranges(ranges: pa.StructArray, file_name: str | None, *, of_partition
     """
     number = RecordType.PARTITION_STATS if of_partitions else RecordType.COLUMN_STATS
     return encode_part(_PART, ranges, pa.repeat(pa.scalar(number, pa.int32()), len(ranges)), file_name)
+
+
+def ordered_bounds(ranges: pa.StructArray, name: str, ordinals: Int64s) -> Iterator[tuple[Int64s, pa.Array[Any]]]:
+    """Yield the bounds of each type, as values that can be compared.
+
+    Args:
+        ranges: of the type `RANGES`, n.
+        name: the field of the bounds.
+        ordinals: type of each range, int64 (n,).
+
+    Yields:
+        Places of the ranges that have a bound of a type, int64 (m,), and the bounds (m,).
+    """
+    rows: Any = ranges
+    wrapped, infos = rows.field(name), pc.struct_field(rows.field("valueType"), "additionalInfo")
+    for ordinal in np.unique(ordinals).tolist():
+        of_type = ordinals == ordinal
+        if ordinal == _DECIMAL:
+            for info in pc.unique(infos.filter(pa.array(of_type))).to_pylist():
+                same = of_type & flags(pc.fill_null(pc.equal(infos, info), False))
+                yield _valid(same, _decimals(pc.struct_field(wrapped, ["BytesWrapper", "value"]), info))
+        elif ordinal in _WRAPPER_OF:
+            yield _valid(of_type, pc.struct_field(wrapped, [_WRAPPER_OF[ordinal], "value"]))
+
+
+def _valid(chosen: Flags, values: Any) -> tuple[Int64s, pa.Array[Any]]:
+    valid = chosen & flags(pc.is_valid(values))
+    return np.flatnonzero(valid), values.filter(pa.array(valid))
 
 
 def bounds_of(ranges: pa.StructArray, kind: pa.DataType) -> tuple[pa.Array[Any], pa.Array[Any]]:

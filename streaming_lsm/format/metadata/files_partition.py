@@ -162,20 +162,39 @@ def encode_files(records: Records, file_name: str | None) -> tuple[pa.BinaryArra
 def decode_files(file: HFile | DeletedKeys) -> Records:
     """Decode the records of an HFile; raises as `decode_base`, and for deletes, which the partition never has."""
     if isinstance(file, DeletedKeys):
-        raise CorruptFileError(f"{file.source}: deletes, which {PARTITION} has not: drop the metadata table")
-    found: dict[str, FilesRecord] = {}
-    for cells in file.cells():
-        types, decoded = decode_part(cells, file.schema_json, _PART, _FILES, _TYPES, file.source)
-        maps: Any = decoded
-        ends = offsets_of(maps).tolist()
-        names = maps.keys.to_pylist()
-        sizes, deleted = (maps.items.field(field.name).to_pylist() for field in _FILE)
-        infos = list(map(MetadataFileInfo, sizes, deleted))
-        for place, (key, number) in enumerate(zip(_texts(cells, file.source), types.to_pylist(), strict=True)):
-            part = slice(ends[place], ends[place + 1])
-            files = dict(zip(names[part], infos[part], strict=True))
-            found[key] = FilesRecord(files, number == RecordType.ALL_PARTITIONS)
-    return found
+        raise unexpected_deletes(file)
+    return dict(record for cells in file.cells() for record in decode_cells(cells, file.schema_json, file.source))
+
+
+def unexpected_deletes(found: DeletedKeys) -> CorruptFileError:
+    """Build the error for deletes, which the partition never has."""
+    return CorruptFileError(f"{found.source}: deletes, which {PARTITION} has not: drop the metadata table")
+
+
+def decode_cells(cells: Cells, schema_json: str, source: str) -> Iterator[tuple[str, FilesRecord]]:
+    """Decode records, in the order of the cells.
+
+    Args:
+        cells: cells of HFiles of the partition.
+        schema_json: the ``schema`` of the HFiles.
+        source: name of the file, for messages.
+
+    Yields:
+        Key and record.
+
+    Raises:
+        CorruptFileError: a record is damaged, or of another type.
+    """
+    types, decoded = decode_part(cells, schema_json, _PART, _FILES, _TYPES, source)
+    maps: Any = decoded
+    ends = offsets_of(maps).tolist()
+    names = maps.keys.to_pylist()
+    sizes, deleted = (maps.items.field(field.name).to_pylist() for field in _FILE)
+    infos = list(map(MetadataFileInfo, sizes, deleted))
+    for place, (key, number) in enumerate(zip(_texts(cells, source), types.to_pylist(), strict=True)):
+        part = slice(ends[place], ends[place + 1])
+        files = dict(zip(names[part], infos[part], strict=True))
+        yield key, FilesRecord(files, number == RecordType.ALL_PARTITIONS)
 
 
 def _texts(cells: Cells, source: str) -> list[str]:

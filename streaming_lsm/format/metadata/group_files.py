@@ -6,6 +6,7 @@ logs with one HFile block or, from table version 10 on, native logs: HFiles with
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.avro.record_writer import encode_records
 from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.writer import write_hfile
-from streaming_lsm.format.log.delete_block import decode_delete_block
+from streaming_lsm.format.log.delete_block import decode_delete_block, encode_delete_block
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.format.metadata.schema import metadata_schema
@@ -33,10 +35,23 @@ LOCK_KEY = "lsm.lock"
 
 # Hudi's sizes of the bloom filters of its metadata table.
 _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES = 10_000, 1e-9, 100_000
+_LARGE_FPP = 0.01
+"""Of files with more keys than `_BLOOM_ENTRIES`, whose filter is sized by their number: Hudi's takes half of the time
+to write the file, and admits nearly all keys from half a million on."""
+_FEW_RECORDS = 256
+"""Records of a log from which their compression takes more time than the rest of a small commit."""
 _TOKEN = WriteToken(0, 0, 0)
 _HFILE = "hfile"
 _NO_DELETES = bytes.fromhex("00000003 00000001 00")
 """Content of the delete block that marks a new file group."""
+_DELETE_SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "hudi_delete_log_record",
+        "fields": [{"name": RECORD_KEY, "type": "string"}],
+    },
+    separators=(",", ":"),
+)
 
 
 def base_name(file_id: str, instant: str) -> BaseFileName:
@@ -44,16 +59,17 @@ def base_name(file_id: str, instant: str) -> BaseFileName:
     return BaseFileName(file_id, str(_TOKEN), instant, _HFILE)
 
 
-def log_name(file_id: str, instant: str, *, native: bool) -> LogName:
+def log_name(file_id: str, instant: str, *, native: bool, kind: LogKind = LogKind.DATA) -> LogName:
     """Return the name of the log of an instant.
 
     Args:
         file_id: the file group.
         instant: the instant.
         native: whether it is a native log, as in table version 10.
+        kind: of a native log, records or deletes; an inline log has both.
     """
     if native:
-        return LogFileName(file_id=file_id, token=_TOKEN, instant=instant, version=1, kind=LogKind.DATA, format=_HFILE)
+        return LogFileName(file_id=file_id, token=_TOKEN, instant=instant, version=1, kind=kind, format=_HFILE)
     return InlineLogName(file_id, instant, 1, _TOKEN)
 
 
@@ -67,27 +83,76 @@ def base_content(keys: pa.BinaryArray, values: pa.BinaryArray, created_ms: int, 
         token: the `LOCK_KEY`; empty for none.
     """
     texts: Any = keys.cast(pa.string())
-    bloom = BloomFilter.build(texts, _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES)
+    is_large = len(keys) > _BLOOM_ENTRIES
+    sizes = (len(keys), _LARGE_FPP, len(keys)) if is_large else (_BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES)
     return write_hfile(
-        keys, values, schema_json=metadata_schema(), created_ms=created_ms, extra_info=_lock_info(token), bloom=bloom
+        keys,
+        values,
+        schema_json=metadata_schema(),
+        created_ms=created_ms,
+        extra_info=_lock_info(token),
+        bloom=BloomFilter.build(texts, *sizes),
+        fast=is_large,
     )
 
 
-def log_content(keys: pa.BinaryArray, values: pa.BinaryArray, name: LogName, created_ms: int, token: str) -> bytes:
-    """Encode a log; see `base_content` for arguments.
+def log_content(
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    name: LogName,
+    created_ms: int,
+    token: str,
+    deleted: pa.BinaryArray | None = None,
+    partition: str = "",
+) -> bytes:
+    """Encode a log; see `base_content` for other arguments.
 
     A log without records marks a new file group; as in Hudi, an inline one has an empty delete block, and no token.
+
+    Args:
+        deleted: keys whose records an inline log deletes, none of which is in `keys`; None for none.
+        partition: the partition of the metadata table, for deletes.
     """
     schema = metadata_schema()
+    fast = len(keys) > _FEW_RECORDS
     if isinstance(name, LogFileName):
         footer = LogHeader(name.instant, schema).to_footer()
         info = {key.decode(): value for key, value in footer.items()} | _lock_info(token)
-        return write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=info)
-    if not len(keys):
+        return write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=info, fast=fast)
+    if not len(keys) and deleted is None:
         return encode_block(BlockType.DELETE, {Header.INSTANT_TIME: name.instant}, _NO_DELETES)
-    header = {Header.INSTANT_TIME: name.instant, Header.SCHEMA: schema}
-    content = write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=_lock_info(token))
-    return encode_block(BlockType.HFILE_DATA, header, content)
+    blocks = b""
+    if len(keys):
+        header = {Header.INSTANT_TIME: name.instant, Header.SCHEMA: schema}
+        info = _lock_info(token)
+        content = write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=info, fast=fast)
+        blocks = encode_block(BlockType.HFILE_DATA, header, content)
+    if deleted is not None:
+        # Nothing reads the schema of deletes; an Avro schema may have entries of any name.
+        known = {**json.loads(schema), LOCK_KEY: token}
+        header = {Header.INSTANT_TIME: name.instant, Header.SCHEMA: json.dumps(known, separators=(",", ":"))}
+        blocks += encode_block(BlockType.DELETE, header, _deletes(deleted, partition))
+    return blocks
+
+
+def _deletes(keys: pa.BinaryArray, partition: str) -> bytes:
+    texts: Any = keys.cast(pa.string())
+    return encode_delete_block(texts, pa.repeat(pa.scalar(partition), len(texts)), [])
+
+
+def delete_log_content(keys: pa.BinaryArray, name: LogFileName, created_ms: int, token: str) -> bytes:
+    """Encode a native delete log.
+
+    Args:
+        keys: keys whose records are deleted, ascending.
+        name: name of the log.
+        created_ms, token: see `base_content`.
+    """
+    footer = LogHeader(name.instant, metadata_schema()).to_footer()
+    info = {key.decode(): value for key, value in footer.items()} | _lock_info(token)
+    texts: Any = keys.cast(pa.string())
+    values: Any = encode_records(pa.RecordBatch.from_arrays([texts], names=[RECORD_KEY]), _DELETE_SCHEMA)
+    return write_hfile(keys, values, schema_json=_DELETE_SCHEMA, created_ms=created_ms, extra_info=info)
 
 
 def _lock_info(token: str) -> dict[str, bytes]:
@@ -107,10 +172,15 @@ class DeletedKeys:
     keys: pa.StringArray
 
 
-def open_log(data: bytes, name: LogName, source: str) -> Iterator[tuple[str, HFile | DeletedKeys]]:
+def open_log(data: bytes | pa.NativeFile, name: LogName, source: str) -> Iterator[tuple[str, HFile | DeletedKeys]]:
     """Yield the HFile or the deleted keys of each block of a log, with its instant.
 
     Hudi logs deletes in the partitions of indexes.
+
+    Args:
+        data: its content; or a native log, open for random access.
+        name: its name.
+        source: its path, for messages.
 
     Raises:
         CorruptFileError: the log is damaged.
@@ -122,8 +192,13 @@ def open_log(data: bytes, name: LogName, source: str) -> Iterator[tuple[str, HFi
         header = LogHeader.from_footer(info, name, source)
         if header.compacted:
             raise UnsupportedTable(f"{source}: a log compaction wrote it, which is not read in a metadata table")
+        if name.kind is LogKind.DELETES:
+            texts: Any = pa.concat_arrays([pa.array([], pa.binary()), *(cells.keys for cells in file.cells())])
+            yield name.instant, DeletedKeys(source, texts.cast(pa.string()))
+            return
         yield name.instant, file
         return
+    assert isinstance(data, bytes)  # of an inline log
     for block in read_blocks(data, source):
         if block.type is BlockType.CORRUPT:
             raise CorruptFileError(f"{source}: a damaged block at offset {block.offset}; drop the metadata table")

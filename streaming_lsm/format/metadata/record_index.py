@@ -20,6 +20,9 @@ from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.metadata.parts import check_valid, decode_part, encode_part
 from streaming_lsm.format.metadata.schema import RecordType
 from streaming_lsm.keys.bucket import java_string_hash
+from streaming_lsm.keys.partition_path import escape_partition_value, unescape_partition_value
+
+PARTITION = "record_index"
 
 _LOCATION: list[pa.Field[Any]] = [
     pa.field("partition", pa.string(), nullable=False),
@@ -46,7 +49,29 @@ _INFO = pa.struct(
 _UUID, _TEXT = 0, 1
 _NO_INDEX = -1
 _64_BITS = 2**64 - 1
+_SHARD = re.compile(r"record-index-(?:([^-]*)-)?(\d{4,})-0")
+_ALSO_ESCAPED = str.maketrans({"-": "%2D", "_": "%5F"})
 _UUID_FILE_ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-(0|[1-9][0-9]{0,8}))?")
+
+
+def shard_file_id(number: int, partition: str | None = None) -> str:
+    """Return the file id of a file group of the partition.
+
+    Args:
+        number: its number, from 0.
+        partition: in a partitioned record index the partition path of the table whose keys it has; else None.
+    """
+    if partition is None:
+        return f"record-index-{number:04d}-0"
+    return f"record-index-{escape_partition_value(partition).translate(_ALSO_ESCAPED)}-{number:04d}-0"
+
+
+def parse_shard(file_id: str) -> tuple[str | None, int] | None:
+    """Parse a file id of `shard_file_id`; return its partition path and number, None for another file id."""
+    match = _SHARD.fullmatch(file_id)
+    if match is None:
+        return None
+    return None if match[1] is None else unescape_partition_value(match[1]), int(match[2])
 
 
 def shards_of(keys: pa.StringArray, shards: int) -> Int64s:

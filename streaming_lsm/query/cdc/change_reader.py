@@ -19,7 +19,7 @@ from streaming_lsm.arrow.required_fields import cast_column
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.data_file import open_log
 from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.format.column_versions import names_at
 from streaming_lsm.query.cdc.change_log import read_change_log
 from streaming_lsm.query.cdc.compared_rows import compare_rows

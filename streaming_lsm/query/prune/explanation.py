@@ -31,7 +31,8 @@ class Explanation:
     def lines(self) -> Iterator[str]:
         """Yield the lines of the text."""
         skipped, counts = self.skipped, self.counts
-        whole = self.slices + skipped.by_partition + skipped.by_bucket + skipped.by_ranges
+        whole = self.slices + skipped.by_partition + skipped.by_bucket
+        whole += skipped.by_record_index + skipped.by_ranges + skipped.by_partition_ranges
         partitions = skipped.partitions + skipped.partitions_read
         if partitions:
             yield _line("partitions", partitions, ("by partition columns", skipped.partitions))
@@ -40,9 +41,16 @@ class Explanation:
             whole,
             ("by partition columns", skipped.by_partition),
             ("by bucket", skipped.by_bucket),
+            ("by record_index", skipped.by_record_index),
+            ("by partition_stats", skipped.by_partition_ranges),
             ("by column_stats", skipped.by_ranges),
         )
-        yield _line("files", counts.files, ("by keys and statistics", counts.files_skipped))
+        yield _line(
+            "files",
+            counts.files + counts.unopened,
+            ("by keys and statistics", counts.files_skipped),
+            ("by the key entries of newer logs", counts.unopened),
+        )
         yield _line(
             "row groups",
             counts.row_groups,

@@ -27,7 +27,9 @@ class SkippedSlices:
         by_partition: slices in partitions without a row of the filter.
         by_bucket: other slices, in buckets without a key of it.
         by_ranges: other slices, whose files have no row of it by the ranges of columns in the metadata table.
-        partitions: partitions without a row of the filter.
+        by_record_index: other slices, without a key of it by the record index of the metadata table.
+        by_partition_ranges: other slices, in partitions without a row of it by the ranges of columns there.
+        partitions: partitions without a row of the filter, by their partition columns.
         partitions_read: all others.
     """
 
@@ -36,6 +38,8 @@ class SkippedSlices:
     partitions: int = 0
     partitions_read: int = 0
     by_ranges: int = 0
+    by_record_index: int = 0
+    by_partition_ranges: int = 0
 
 
 @dataclass(frozen=True)

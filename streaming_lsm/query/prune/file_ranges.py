@@ -64,6 +64,25 @@ def read_slices(
     return read
 
 
+def read_partitions(
+    partitions: int, predicate: Predicate, schema: pa.Schema, ranges: Mapping[str, FoundRanges]
+) -> Flags:
+    """Flag the partitions that may have a row of a filter, bool (partitions,).
+
+    Numbers of nulls tell nothing: a file that is older than a column has no range of it, and nulls only.
+
+    Args:
+        partitions: number of partitions.
+        predicate: the filter.
+        schema: the columns whose ranges tell about the rows that a query returns.
+        ranges: ranges of columns in the partitions.
+    """
+    found = {name: _bounds(some, schema.field(name).type, partitions) for name, some in ranges.items()}
+    unknown, no_rows = np.full(partitions, UNKNOWN), np.full(partitions, _NO_ROWS)
+    bounds = {name: Bounds(some.low, some.high, unknown, no_rows) for name, some in found.items()}
+    return may_be_true(predicate, bounds, partitions)
+
+
 def _bounds(found: FoundRanges, kind: pa.DataType, files: int) -> Bounds:
     """Bound a column in each file; a file with no range, or with several, may have any value."""
     low, high = bounds_of(found.ranges, kind)

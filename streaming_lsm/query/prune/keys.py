@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import strings
 from streaming_lsm.errors import LsmError
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.query.prune.predicate import (
@@ -203,9 +203,15 @@ def wanted_keys(predicate: Predicate) -> WantedKeys | None:
     Args:
         predicate: as `KeyColumns.with_record_key` returns it.
     """
+    keys = possible_keys(predicate, _MOST_WANTED)
+    return None if keys is None else WantedKeys.of(keys)
+
+
+def possible_keys(predicate: Predicate, most: int = _MOST_KEYS) -> pa.StringArray | None:
+    """Return the record keys that the rows of a predicate may have, ascending; None if unknown, or more than `most`."""
     keys = possible_values(predicate, RECORD_KEY)
-    texts = None if keys is None or len(keys) > _MOST_WANTED else _texts(keys)
-    return None if texts is None else WantedKeys.of(ascending_keys(texts))
+    texts = None if keys is None or len(keys) > most else _texts(keys)
+    return None if texts is None else ascending_keys(texts)
 
 
 def _texts(keys: Sequence[pa.Scalar[Any]]) -> pa.StringArray | None:

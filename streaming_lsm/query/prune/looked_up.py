@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streaming_lsm.file_group.data_file import DataFile
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
+from streaming_lsm.file_group.key_search import files_of_keys
 from streaming_lsm.query.prune.row_groups import RowGroupCounts
 
 
@@ -25,7 +26,12 @@ class KeyPruner:
         Raises:
             CorruptFileError: a file is missing, or its bloom filter is damaged.
         """
-        left = [found for file in files if (found := file.of_keys(self.wanted)) is not None]
+        may_hold = files_of_keys(files, self.wanted).tolist()
+        left = [
+            found
+            for file, may in zip(files, may_hold, strict=True)
+            if may and (found := file.of_keys(self.wanted)) is not None
+        ]
         indexes = [index for file in files if (index := file.key_index) is not None]
         spanned = sum(len(index.spanned(self.wanted)) for index in indexes)
         groups = sum(index.metadata.num_row_groups for index in indexes)

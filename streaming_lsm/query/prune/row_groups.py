@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s
 from streaming_lsm.file_group.data_file import DataFile, key_ranges
-from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.file_group.key_filters import WantedKeys
+from streaming_lsm.file_group.key_search import files_of_keys
 from streaming_lsm.query.prune.bounds import may_be_true
 from streaming_lsm.query.prune.predicate import Predicate, columns_of
 from streaming_lsm.query.prune.statistics import file_bounds
@@ -41,6 +42,7 @@ class RowGroupCounts:
         rows: rows of the row groups that are read, deletes included; those of inline logs are not counted.
         whole_slices: slices whose files are all read, as they are merged by hash or are too many.
         inline_logs: inline logs among the files; they are read whole.
+        unopened: logs that are not among the files: the key entries of newer logs tell that they have no key of it.
     """
 
     files: int = 0
@@ -52,6 +54,7 @@ class RowGroupCounts:
     rows: int = 0
     whole_slices: int = 0
     inline_logs: int = 0
+    unopened: int = 0
 
     @staticmethod
     def of_whole(files: Sequence[DataFile], inline_logs: int = 0) -> RowGroupCounts:
@@ -125,11 +128,12 @@ class RowGroupPruner:
             numbers, sizes = np.unique(np.concatenate([*clusters, np.zeros(0, np.int64)]), return_counts=True)
             needed |= set(numbers[sizes > 1].tolist())
         left, counts = [], RowGroupCounts()
-        for file, has_key, cluster in zip(files, with_keys, clusters, strict=True):
+        may_hold = [True] * len(files) if self.wanted is None else files_of_keys(files, self.wanted).tolist()
+        for file, has_key, cluster, may in zip(files, with_keys, clusters, may_hold, strict=True):
             read = has_key & np.isin(cluster, list(needed))
             if file.groups is not None:
                 read &= np.isin(np.arange(len(read)), file.groups)
-            spanned, read = read, self._admitted(file, read)
+            spanned, read = read, self._admitted(file, read) if may else np.zeros(len(read), np.bool_)
             part = file if read.all() else file.part(np.flatnonzero(read).tolist())
             counts += RowGroupCounts(
                 files=1,

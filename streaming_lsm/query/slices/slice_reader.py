@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from streaming_lsm.file_group.data_file import DataFile, open_base, open_log
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.key_search import KeySearch
 from streaming_lsm.file_group.known_footers import KnownFooters
 from streaming_lsm.file_group.log_order import logs_of_commits, merge_order
-from streaming_lsm.file_group.slice_files import log_said, open_slice
+from streaming_lsm.file_group.slice_files import log_said, open_slice, searched_slice
 from streaming_lsm.file_group.stored_row_group import CopyRules, StoredRowGroup
 from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.format.log.native_footer import LogHeader
@@ -99,13 +100,14 @@ class SliceReader:
         Slices with logs that are merged by hash are not pruned. The keys are read of files whose footers do not declare
         their order. Inline logs are not opened.
         """
+        search = self._search(file_slice)
         if not file_slice.is_native or (file_slice.logs and not self.sorted_files):
-            return self._whole(file_slice)
+            return self._of_hashed(self._searched(file_slice, search)) + _left_out(search)
         with ExitStack() as files:
-            opened = self._opened(file_slice, files)
+            opened = self._opened(file_slice, files, search)
             if file_slice.logs and not all(file.ascends() for file in opened):
-                return RowGroupCounts.of_whole(opened)
-            return self._prune(opened)[1]
+                return RowGroupCounts.of_whole(opened) + _left_out(search)
+            return self._prune(opened)[1] + _left_out(search)
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read the live records of one slice; raises as `blocks`."""
@@ -170,7 +172,7 @@ class SliceReader:
         self, file_slice: FileSlice, counts: LogCounts, copies: CopyRules | None, returned: tuple[str, ...] | None
     ) -> Iterator[Block | StoredRowGroup]:
         with ExitStack() as files:
-            opened = self._opened(file_slice, files)
+            opened = self._opened(file_slice, files, self._search(file_slice))
             if not all(file.ascends() for file in opened):
                 # A file of another program that breaks the layout's order must not lead to wrong rows.
                 yield from self._hashed_in_order(file_slice, counts)
@@ -191,7 +193,15 @@ class SliceReader:
             copied = [] if copies is None or file_slice.base is None else copies.groups(opened[0], newer)
             yield from merge.parts(opened, copied)
 
-    def _opened(self, file_slice: FileSlice, files: ExitStack) -> list[DataFile]:
+    def _search(self, file_slice: FileSlice) -> KeySearch | None:
+        """Begin the search for the keys of a look-up or a filter in the logs; None without keys or native logs."""
+        wanted = None if self.pruner is None or self.commits is not None else self.pruner.wanted
+        return None if wanted is None or not file_slice.is_native else KeySearch(wanted)
+
+    def _searched(self, file_slice: FileSlice, search: KeySearch | None) -> FileSlice:
+        return file_slice if search is None else searched_slice(self.storage, file_slice, search, self.footers)
+
+    def _opened(self, file_slice: FileSlice, files: ExitStack, search: KeySearch | None) -> list[DataFile]:
         return open_slice(
             self.storage,
             file_slice,
@@ -200,7 +210,16 @@ class SliceReader:
             commits=self.commits,
             footers=self.footers,
             file_names=self.file_names,
+            search=search,
         )
+
+    def _of_hashed(self, file_slice: FileSlice) -> RowGroupCounts:
+        """Count what is read of a slice whose logs, if it has any, are merged by hash."""
+        if file_slice.logs:
+            return self._whole(file_slice)
+        with ExitStack() as files:
+            base = file_slice.base
+            return self._prune([] if base is None else [open_base(self.storage, base, files, self.file_names)])[1]
 
     def _whole(self, file_slice: FileSlice) -> RowGroupCounts:
         """Count what the hash merge reads of a slice, by the footers of its Parquet files."""
@@ -233,6 +252,7 @@ class SliceReader:
 
     def _hashed(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
         schema = pa.schema([field.with_nullable(True) for field in self._needed])
+        file_slice = self._searched(file_slice, self._search(file_slice))
         if file_slice.logs and OPERATION not in schema.names:
             schema = schema.append(pa.field(OPERATION, pa.string()))
         logs = LogBlocks(
@@ -257,3 +277,13 @@ class SliceReader:
                     bases = self._pruned(bases)
                 batches = chain.from_iterable(base.batches(schema, threads=self.threads) for base in bases)
             yield from merge_base(batches, outcome, self.rule)
+
+
+def _left_out(search: KeySearch | None) -> RowGroupCounts:
+    """Count the logs that a search left out."""
+    if search is None:
+        return RowGroupCounts()
+    files, groups = len(search.closed), sum(file.stored_groups for file in search.closed)
+    return RowGroupCounts(
+        files=files, files_skipped=files, row_groups=groups, by_bloom=groups, unopened=search.ruled_out
+    )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import pc
 from streaming_lsm.file_group.stored_row_group import StoredRowGroup
+from streaming_lsm.format.actions.commit import WrittenRanges
 from streaming_lsm.format.base_file_footer import base_file_footer
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.schema import FILE_NAME, RECORD_KEY
@@ -73,6 +74,11 @@ class BaseFileWriter:
     def rows(self) -> int:
         """Rows taken in so far."""
         return self._file.rows
+
+    @property
+    def ranges(self) -> WrittenRanges | None:
+        """Ranges of the columns of the finished file, see `SortedParquetFile`."""
+        return self._file.ranges
 
     @property
     def size(self) -> int:

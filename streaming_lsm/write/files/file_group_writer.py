@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ from streaming_lsm.schema import delete_log_avro, to_avro, with_meta
 from streaming_lsm.write.buffer.budget import Meter
 from streaming_lsm.write.buffer.dedup import FileGroupChanges
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.files.earlier_logs import EarlierLogs
 from streaming_lsm.write.files.inline_log_writer import BlockOptions, InlineLogTarget, InlineLogWriter
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget, NativeLogWriter
 from streaming_lsm.write.files.parquet import SequenceNumbers, block_with_meta
@@ -118,7 +120,8 @@ class FileGroupWriter:
 
     def _finish_base(self, group: BucketId, base: BaseFileWriter) -> WriteStat:
         size, rows = base.finish(), base.rows
-        return base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
+        stat = base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
+        return replace(stat, ranges=base.ranges)
 
     def _begin_log(
         self, group: BucketId, part: int, version: int, earlier_deletes: pa.Table
@@ -145,6 +148,13 @@ class FileGroupWriter:
             updates=plan.operation == UPSERT and not plan.may_be_split(group),
             options=plan.files,
             create=create,
+            earlier=self._earlier(group),
+        )
+
+    def _earlier(self, group: BucketId) -> EarlierLogs | None:
+        logs, options = self._plan.logs, self._plan.files.log_keys
+        return (
+            None if logs is None or options is None else EarlierLogs(self._plan.storage, logs.get(group, ()), options)
         )
 
     def _prepare(self, group: BucketId, name: DataFileName) -> str:

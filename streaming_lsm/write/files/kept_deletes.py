@@ -102,7 +102,7 @@ class KeptDeletesWriter:
             if period not in self._logs:
                 self._logs[period] = self._target.open(len(self._logs) + 1, LogKind.DELETES)
                 self._files.enter_context(self._logs[period].file)
-            self._logs[period].file.append(found.select(self._schema.names).cast(self._schema))
+            self._logs[period].append(found.select(self._schema.names).cast(self._schema))
             newest = str(pc.max(found.column(COMMIT_TIME)).as_py())
             self._until[period] = max(self._until.get(period, ""), newest)
 

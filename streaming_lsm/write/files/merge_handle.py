@@ -159,6 +159,7 @@ class MergeHandle:
             num_deletes=deletes,
             previous=None if previous is None else previous.name,
         )
+        stat = replace(stat, ranges=base.ranges)
         yield stat if changes is None else replace(stat, cdc_files=((changes.path, changes.finish()),))
         if kept is not None:
             yield from kept.finish()

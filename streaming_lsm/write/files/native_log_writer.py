@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import TracebackType
 
 import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import WriteStat, log_file_stat
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
+from streaming_lsm.format.log.key_entries import ACCUMULATED_KEY, CoveredLog, KeyEntry, accumulated_text, own_footer
 from streaming_lsm.format.log.native_footer import UNTIL_KEY, Chain, LogHeader
 from streaming_lsm.format.table.file_names import LogFileName, LogKind
+from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.write.files.earlier_logs import EarlierLogs
+from streaming_lsm.write.files.log_keys import LogKeys
 from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
 from streaming_lsm.write.plan import FileOptions
 
@@ -28,6 +33,7 @@ class OpenNativeLog:
         file: its rows so far.
         footer: what its footer will say.
         updates: whether its rows count as updates.
+        keys: its record keys so far; None if its footer has no key entry.
     """
 
     partition: str
@@ -35,15 +41,42 @@ class OpenNativeLog:
     file: SortedParquetFile
     footer: Mapping[str, str]
     updates: bool
+    keys: LogKeys | None = None
 
-    def finish(self) -> WriteStat:
-        """Make the file durable."""
-        size, rows = self.file.finish(self.footer), self.file.rows
+    def append(self, rows: pa.Table) -> None:
+        """Append rows, with their record key."""
+        self.file.append(rows)
+        if self.keys is not None:
+            self.keys.add(rows.column(RECORD_KEY))
+
+    @cached_property
+    def entry(self) -> KeyEntry | None:
+        """The key entry, once all rows were appended."""
+        return None if self.keys is None else self.keys.entry()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the open row group, and of the keys that wait for the bloom filter."""
+        return self.file.buffered_bytes + (0 if self.keys is None else self.keys.held_bytes)
+
+    def finish(self, covered: Sequence[CoveredLog] = ()) -> WriteStat:
+        """Make the file durable.
+
+        Args:
+            covered: the logs of the file group that its accumulated key entry covers.
+        """
+        footer = dict(self.footer)
+        if self.entry is not None:
+            footer |= own_footer(self.entry)
+        if covered:
+            footer[ACCUMULATED_KEY] = accumulated_text(covered)
+        size, rows = self.file.finish(footer), self.file.rows
         if self.name.kind is LogKind.DELETES:
             return log_file_stat(self.partition, self.name, total_bytes=size, num_deletes=rows)
         updates = rows if self.updates else 0
         counts = {"num_inserts": rows - updates, "num_updates": updates}
-        return log_file_stat(self.partition, self.name, total_bytes=size, **counts)
+        stat = log_file_stat(self.partition, self.name, total_bytes=size, **counts)
+        return replace(stat, ranges=self.file.ranges)
 
 
 @dataclass(frozen=True)
@@ -61,6 +94,7 @@ class NativeLogTarget:
         create: creates the marker of a file and returns its path and name, by version and kind.
         compacted: the instants whose logs these replace, if a log compaction writes them.
         chain: the log compactions among these, and among what they replaced; None if it is not known.
+        earlier: the committed logs of the file group, for accumulated key entries; None if none are written.
     """
 
     storage: Storage
@@ -73,6 +107,7 @@ class NativeLogTarget:
     create: Callable[[int, LogKind], tuple[str, LogFileName]]
     compacted: tuple[str, ...] = ()
     chain: Chain | None = None
+    earlier: EarlierLogs | None = None
 
     def open(self, version: int, kind: LogKind) -> OpenNativeLog:
         """Create a log file; raises as `SortedParquetFile`."""
@@ -81,7 +116,8 @@ class NativeLogTarget:
         header = LogHeader(self.instant, self.avro, compacted=self.compacted, chain=self.chain).to_footer()
         footer = {key.decode(): value.decode() for key, value in header.items()}
         footer[AVRO_SCHEMA_KEY] = self.avro if kind is LogKind.DATA else self.delete_avro
-        return OpenNativeLog(self.partition, name, file, footer, self.updates)
+        keys = None if self.options.log_keys is None else LogKeys(self.options.log_keys)
+        return OpenNativeLog(self.partition, name, file, footer, self.updates, keys)
 
 
 class NativeLogWriter:
@@ -130,7 +166,7 @@ class NativeLogWriter:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of the files' open row groups."""
-        return sum(log.file.buffered_bytes for log in self._logs.values())
+        return sum(log.buffered_bytes for log in self._logs.values())
 
     def takes(self, earlier_deletes: pa.Table) -> bool:
         """Test whether a block with these earlier deletes can be added; if not, it needs new log files."""
@@ -166,11 +202,18 @@ class NativeLogWriter:
         if place not in self._logs:
             self._logs[place] = self._target.open(version, kind)
             self._files.enter_context(self._logs[place].file)
-        self._logs[place].file.append(rows)
+        self._logs[place].append(rows)
 
     def finish(self) -> Iterator[WriteStat]:
-        """Make the files durable, the oldest in merge order first."""
-        for place in sorted(self._logs, key=lambda place: (place[0], place[1].rank)):
+        """Make the files durable, the oldest in merge order first; the newest has the accumulated key entry."""
+        places = sorted(self._logs, key=lambda place: (place[0], place[1].rank))
+        finished: list[CoveredLog] = []
+        for place in places:
             log, until = self._logs[place], self._until.get(place[0], "") if place[1] is LogKind.DELETES else ""
-            yield replace(log, footer={**log.footer, UNTIL_KEY: until}).finish() if until else log.finish()
+            log = replace(log, footer={**log.footer, UNTIL_KEY: until}) if until else log
+            earlier = self._target.earlier if place == places[-1] else None
+            stat = log.finish(() if earlier is None else earlier.covered_by(finished))
+            if log.entry is not None:
+                finished.append(CoveredLog(str(log.name), stat.total_bytes, log.entry))
+            yield stat
         self._files.close()

@@ -86,6 +86,7 @@ def open_writer(
     rows: pa.Table,
     options: FileOptions,
     dictionary: Sequence[str] | None = None,
+    collected: list[pq.FileMetaData] | None = None,
     *,
     by_key: bool = True,
 ) -> pq.ParquetWriter:
@@ -94,6 +95,7 @@ def open_writer(
     Args:
         rows: the first rows, which decide which columns get a dictionary, and how often pages are looked at.
         dictionary: the leaf columns that get one; None to choose by `rows`.
+        collected: receives the file's metadata when the writer is closed.
         by_key: whether the rows ascend by record key, which the footer says then.
     """
     schema = rows.schema
@@ -108,6 +110,7 @@ def open_writer(
         write_page_checksum=True,
         sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]) if by_key else None,
         store_schema=False,
+        metadata_collector=collected,
         **_bloom_options(rows, options),
     )
 

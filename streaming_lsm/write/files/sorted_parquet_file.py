@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.file_group.stored_row_group import StoredRowGroup
+from streaming_lsm.format.actions.commit import WrittenRanges
+from streaming_lsm.index.written_ranges import written_ranges
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.copied_row_group import CopiedRowGroup, only_chunk, with_copied
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 class SortedParquetFile:
     """Writes one Parquet file from rows that ascend by record key.
 
-    It is durable once `finish` returned. Leaving the context without that removes it::
+    It is durable once `finish` returned; then `ranges` are those of its columns, if they are wanted and known without
+    reading it. Leaving the context without that removes it::
 
         with SortedParquetFile(storage, path, options) as file:
             file.append(rows)
@@ -66,6 +69,8 @@ class SortedParquetFile:
         self._held = _HeldEnd(self._sink)
         self._native = pa.PythonFile(self._held, mode="w")
         self._writer: pq.ParquetWriter | None = None
+        self._collected: list[pq.FileMetaData] = []
+        self.ranges: WrittenRanges | None = None
         self._groups: list[CopiedRowGroup | None] = []
         self._fields = pa.schema([])
         self._open: list[pa.Table] = []
@@ -83,8 +88,8 @@ class SortedParquetFile:
         """Remove the file unless it was finished."""
         unfinished = error or RuntimeError(f"{self.path} was left unfinished")
         if self._writer is not None:
-            # The file is deleted next, so errors while closing are ignored.
-            with suppress(OSError, pa.ArrowException):
+            # The file is deleted next, so errors while closing are ignored; one that cannot be closed has no metadata.
+            with suppress(OSError, pa.ArrowException, RuntimeError):
                 self._writer.close()
         self._created.__exit__(type(unfinished), unfinished, unfinished.__traceback__)
 
@@ -110,7 +115,9 @@ class SortedParquetFile:
     def _flush(self, rows: int) -> None:
         table = pa.concat_tables(self._open)
         if self._writer is None:  # opened with the first rows, by which encodings are chosen
-            self._writer = open_writer(self._native, table, self._options, by_key=self._by_key)
+            self._writer = open_writer(
+                self._native, table, self._options, collected=self._collected, by_key=self._by_key
+            )
             self._bloom_bytes = bloom_bytes(table, self._options)
         group, rest = table.slice(0, rows), table.slice(rows)
         self._writer.write_table(group, row_group_size=max(1, rows))
@@ -168,7 +175,9 @@ class SortedParquetFile:
         if self._open_rows:
             self._flush(self._open_rows)
         elif self._writer is None:
-            self._writer = open_writer(self._native, self._open[0], self._options, by_key=self._by_key)
+            self._writer = open_writer(
+                self._native, self._open[0], self._options, collected=self._collected, by_key=self._by_key
+            )
         assert self._writer is not None
         self._writer.add_key_value_metadata(dict(footer))
         writer, self._writer = self._writer, None
@@ -179,6 +188,8 @@ class SortedParquetFile:
             self._sink.write(with_copied(self._held.taken(), int(self._sink.tell()), self._groups))
         size = int(self._sink.tell())
         self._created.close()
+        if self._options.ranged and not copied:
+            self.ranges = written_ranges(self._collected[0], self.path.rpartition("/")[2], self._options.ranged)
         return size
 
 

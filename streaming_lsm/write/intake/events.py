@@ -65,7 +65,7 @@ class EventIntake:
         """Create an intake for one task of `plan`."""
         self._plan = plan
         self._index = index_of(plan.config, plan.lookup)
-        self._moves = _partition_moves(plan, self._index)
+        self._moves = partition_moves(plan, self._index)
         self._row_schema = pa.schema([field.with_nullable(True) for field in plan.schema])
         self.shape = EventShape.of(plan)
         self.sorted_runs = False
@@ -99,13 +99,7 @@ class EventIntake:
         Raises:
             CorruptFileError: a file of the table, in which keys are looked up, is missing or damaged.
         """
-        if self._moves is not None:
-            return self._moves.settled(events)
-        located = codes(events)
-        settled = self._index.settle(event_keys(events), located)
-        if settled is located:
-            return events
-        return events.set_column(events.schema.get_field_index(CODE), CODE, pa.array(settled))
+        return settled_events(events, codes(events), self._index, self._moves)
 
     @property
     def groups(self) -> GroupNumbers:
@@ -158,12 +152,27 @@ class EventIntake:
             raise RecordError(f"the delete of key {key!r} has some of the ordering fields {fields}; give all or none")
 
 
-def _partition_moves(plan: WritePlan, index: Index) -> PartitionMoves | None:
+def settled_events(events: pa.Table, located: Int64s, index: Index, moves: PartitionMoves | None) -> pa.Table:
+    """Set the file groups of the events of a run.
+
+    Args:
+        events: one chunk a column.
+        located: what `index` noted of them, int64 (events,).
+        index: finds the file groups.
+        moves: settles them with a global index; None with another one.
+    """
+    place = events.schema.get_field_index(CODE)
+    if moves is not None:
+        return moves.settled(events.set_column(place, CODE, pa.array(located)))
+    settled = index.settle(event_keys(events), located)
+    return events if settled is located else events.set_column(place, CODE, pa.array(settled))
+
+
+def partition_moves(plan: WritePlan, index: Index) -> PartitionMoves | None:
     """Return what settles events with a global index; None with another one, or if keys are not looked up."""
     lookup = plan.lookup
-    if lookup is None or lookup.lookup is None or not lookup.is_global:
+    if lookup is None or lookup.lookup is None or not lookup.is_global or not isinstance(index, LookupIndex):
         return None
-    assert isinstance(index, LookupIndex)
     return PartitionMoves(plan.rule, index, moves=lookup.moves)
 
 

@@ -27,6 +27,8 @@ from streaming_lsm.arrow.batches import rebatched
 from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.index.base import BucketIds, GroupNumbers
+from streaming_lsm.index.lookup_index import LookupIndex
+from streaming_lsm.index.table_index import index_of
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.pending_batches import PendingBatches
@@ -35,7 +37,7 @@ from streaming_lsm.write.buffer.row_sizes import cuts, row_sizes
 from streaming_lsm.write.buffer.sorting import ORDER_BYTES, Positions, gather, reduced, sort_events
 from streaming_lsm.write.intake.dead_letters import DeadLetterBox
 from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes
-from streaming_lsm.write.intake.events import EventIntake
+from streaming_lsm.write.intake.events import EventIntake, partition_moves, settled_events
 from streaming_lsm.write.intake.tombstones import LastEvents, newest_events
 from streaming_lsm.write.numbers import InputCounts, TaskNumbers, Timed, added
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, write_collected
@@ -203,7 +205,8 @@ def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
         file_ids = dict(groups[position] for position in positions.tolist())
         bases = {group: plan.bases[group] for group in file_ids if group in plan.bases} if plan.bases else {}
         kept = {group: plan.kept_deletes[group] for group in bases if group in plan.kept_deletes}
-        told = pickle.dumps(TaskFileGroups(file_ids, bases, kept))
+        logs = None if plan.logs is None else {group: plan.logs[group] for group in file_ids if group in plan.logs}
+        told = pickle.dumps(TaskFileGroups(file_ids, bases, kept, logs))
         yield _cut_message(pa.py_buffer(told), each, _DRIVER, 0, run=False)
 
 
@@ -226,7 +229,6 @@ class RunReceiver:
         sorted_runs: whether all of them came sorted.
         last_events: the last event of each topic partition, as the senders that report here saw it.
         sent: what those senders had to say.
-        groups: the file groups of the events, by number.
         live_groups: the live file groups that this task writes, where they do not come with the plan.
     """
 
@@ -238,16 +240,27 @@ class RunReceiver:
         self.sorted_runs = True
         self.last_events: LastEvents = {}
         self.sent: list[SenderReport] = []
-        self.groups = GroupNumbers()
+        self._received = GroupNumbers()
+        index = None if plan.lookup is None else index_of(plan.config, plan.lookup)
+        self._index = index if isinstance(index, LookupIndex) else None
+        self._moves = None if self._index is None else partition_moves(plan, self._index)
         self.live_groups: TaskFileGroups | None = None
+
+    @property
+    def groups(self) -> GroupNumbers:
+        """The file groups of the events, by number."""
+        return self._received if self._index is None else self._index.groups
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return `batch` as it is: the sender has checked it."""
         return batch
 
     def settled(self, events: pa.Table) -> pa.Table:
-        """Return `events` as they are: the sender has found their file groups."""
-        return events
+        """Return `events` as they are if the senders have found their file groups; else find them."""
+        if self._index is None:
+            return events
+        located = self._index.located(self._received.ids, codes(events))
+        return settled_events(events, located, self._index, self._moves)
 
     def receive(self, cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the events in `cells`.
@@ -289,7 +302,7 @@ class RunReceiver:
             self.sorted_runs &= bool(told[_SORTED])
             used, groups = pickle.loads(told[_GROUPS])
             numbers = np.zeros(used[-1] + 1, np.int64)
-            numbers[used] = self.groups.add(groups)
+            numbers[used] = self._received.add(groups)
             for batch in reader:
                 yield self._renumbered(batch, numbers)
 

@@ -18,12 +18,18 @@ from tests.support.simulation.schedule import FAMILIES, Call
 from tests.support.simulation.simulate import simulate
 from tests.support.simulation.undone_services import simulate_undone_services
 from tests.support.simulation.work.modes import Mode
+from tests.support.simulation.work.workload import Setting, draw_workload
 
 
-def run_many(seeds: Iterable[int]) -> Iterator[Result]:
-    """Run the schedules of seeds; yields the results in their order, without the traces."""
+def run_many(seeds: Iterable[int], setting: Setting | None = None) -> Iterator[Result]:
+    """Run the schedules of seeds; yields the results in their order, without the traces.
+
+    Args:
+        seeds: the seeds.
+        setting: what is given of their workloads; None for workloads as the seeds say.
+    """
     with _processes() as pool:
-        yield from pool.map(_simulate, seeds, chunksize=4)
+        yield from pool.map(partial(_simulate, setting=setting), seeds, chunksize=4)
 
 
 def run_undone_services(seeds: Iterable[int], most: int | None = None) -> Iterator[Result]:
@@ -43,8 +49,9 @@ def _begin() -> None:
     pa.set_cpu_count(1)
 
 
-def _simulate(seed: int) -> Result:
-    return simulate(seed).without_trace()
+def _simulate(seed: int, setting: Setting | None) -> Result:
+    workload = None if setting is None else draw_workload(seed, setting)
+    return simulate(seed, workload=workload).without_trace()
 
 
 def _simulate_undone_services(seed: int, most: int | None) -> list[Result]:

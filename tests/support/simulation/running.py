@@ -10,7 +10,7 @@ from streaming_lsm.config import resolve
 from streaming_lsm.table_options import new_table_config
 from streaming_lsm.timeline.properties_file import create_table_files
 from tests.support.faulty_storage import Killed
-from tests.support.simulation.checks import check, settle
+from tests.support.simulation.checks import check, check_record_index, settle
 from tests.support.simulation.model.history import Violation
 from tests.support.simulation.processes.actors import Actor, Seat
 from tests.support.simulation.processes.table import simulated_storages
@@ -113,6 +113,8 @@ def _act(world: World) -> None:
             actor.replace(process)
 
     world.on_replace = replace
+    for actor in actors:
+        actor.on_step = lambda: check_record_index(world)
 
 
 def _guarded(world: World, task: Callable[[World], None]) -> Callable[[], None]:

@@ -13,6 +13,9 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.cli.commands import main
+from streaming_lsm.format.base_file_footer import BLOOM_KEY
+from streaming_lsm.format.bloom import BloomFilter
+from streaming_lsm.format.log.key_entries import ACCUMULATED_KEY, KeyEntry, own_footer
 from tests.support.service_tables import grown
 from tests.support.small_tables import create, rows
 
@@ -170,7 +173,35 @@ def test_other_rows_than_committed_are_found_by_the_footer_alone(
     small(tmp_path)
     path, name = log_of(tmp_path)
     rewrite(path, [0, 1])
-    assert set(findings(capsys, tmp_path, "--quick")) == {("count", name)}
+    assert set(findings(capsys, tmp_path, "--quick")) == {("count", name), ("index", name)}
+
+
+def with_footer(path: Path, **entries: str) -> None:
+    """Store the same rows with other entries in the footer."""
+    with pq.ParquetFile(path) as file:
+        stored, footer = file.read(), dict(file.metadata.metadata)
+    with pq.ParquetWriter(path, stored.schema) as writer:
+        writer.write_table(stored)
+        writer.add_key_value_metadata({key.decode(): value.decode() for key, value in footer.items()} | entries)
+    for checksum in path.parent.glob(f".{path.name}.crc"):
+        checksum.unlink()
+
+
+def test_false_and_damaged_key_entries_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = create(tmp_path, **OPTIONS, **{"lsm.log.key.index.accumulated": True})
+    for number in range(2):
+        table.upsert(rows((f"a{number}", "nl", 1, 1), (f"b{number}", "nl", 1, 1)))
+    first, second = sorted((tmp_path / "nl").glob("*.log.parquet"))
+    bloom = BloomFilter.build([b"a0", b"other"], 2, 0.001, 2, "SIMPLE")
+    with_footer(first, **own_footer(KeyEntry(2, ("a0", "b0"), bloom)))
+    with_footer(second, **{BLOOM_KEY: bloom.encode(), ACCUMULATED_KEY: "0" * 40})
+    found = findings(capsys, tmp_path)
+    kinds = sorted((kind, path) for kind, path in found if kind != "count")
+    assert kinds == [("index", f"nl/{path.name}") for path in (first, second, second)]
+    told = run(capsys, "verify", tmp_path, code=1)
+    assert "rules out the record key 'b0', which the file has" in told
+    assert "the accumulated key entry in its footer is damaged" in told
+    assert table.lookup(["b1"]).num_rows == 1
 
 
 def test_files_of_no_commit_are_listed_and_do_no_harm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,18 @@ import random
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from streaming_lsm import LsmTable
-from streaming_lsm.errors import LsmError
+from streaming_lsm import LsmTable, writable_table
+from streaming_lsm.errors import CorruptFileError, LsmError
+from streaming_lsm.index.file_readers import FILE_READERS
+from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import load_properties
 from tests.support.crash_points import sample
@@ -148,6 +152,48 @@ def test_some_columns_are_chosen_and_absent_ones_are_told(tmp_path: Path, caplog
     assert "no column_stats was created for" in caplog.text
     assert "column 'inner' is nested or not in the table, which has id, part, n, real" in caplog.text
     assert partitions(tmp_path / "other") == {"files"}
+
+
+def test_a_damaged_log_of_theirs_costs_them_and_not_the_list_of_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    draw = random.Random(3)
+    table = LsmTable.create(tmp_path, SCHEMA, OPTIONS)
+    for step in range(1, 3):
+        table.upsert(batch(draw, step))
+    for log in (tmp_path / ".hoodie/metadata/column_stats").glob("*.log.*"):
+        log.write_bytes(log.read_bytes()[:-9])
+    kept = {key: value for key, value in OPTIONS.items() if key != "hoodie.metadata.index.column.stats.enable"}
+    for step in range(3, 6):
+        LsmTable(tmp_path, kept).upsert(batch(draw, step))
+        assert_settled(tmp_path)
+    assert "dropped column_stats from the metadata table" in caplog.text
+    assert "dropped the metadata table" not in caplog.text
+    assert partitions(tmp_path) == {"files"}
+    assert not (tmp_path / ".hoodie/metadata/column_stats").exists()
+    LsmTable(tmp_path, OPTIONS).upsert(batch(draw, 6))
+    assert assert_ranges(tmp_path) > 30
+
+
+def test_a_file_whose_ranges_cannot_be_read_costs_them_and_not_the_commit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(4)
+    table = LsmTable.create(tmp_path, SCHEMA, OPTIONS)
+    table.upsert(batch(draw, 1))
+
+    def damaged(_storage: Storage, path: str, _columns: Sequence[str]) -> list[dict[str, Any]]:
+        raise CorruptFileError(f"{path} is damaged")
+
+    monkeypatch.setattr(writable_table, "FILE_READERS", replace(FILE_READERS, ranges=damaged))
+    table.upsert(batch(draw, 2))
+    # The files of a write are not read: their writers tell the ranges.
+    assert partitions(tmp_path) == {"files", "column_stats"}
+    table.compact()
+    assert_settled(tmp_path)
+    assert partitions(tmp_path) == {"files"}
+    assert ".parquet is damaged" in caplog.text
+    assert "dropped the metadata table" not in caplog.text
 
 
 @pytest.mark.parametrize("fault", [Fault.KILL_BEFORE, Fault.KILL_AFTER], ids=lambda fault: fault.name)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.metadata.table import drop_metadata_table
+from streaming_lsm.metadata.dropping import drop_metadata_table
 from tests.support.faulty_storage import FaultyStorage, Interrupted
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("region", pa.string())])

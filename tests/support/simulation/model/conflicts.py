@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from streaming_lsm.config import EARLY_CONFLICTS
+from streaming_lsm.config import EARLY_CONFLICTS, TABLE_VERSION
 from streaming_lsm.errors import ClusteringConflict, EarlyConflict, WriteConflict
 from streaming_lsm.keys.bucket import bucket_ids
 from tests.support.simulation.work.batches import Batch
@@ -32,15 +32,22 @@ class ConflictRules:
 
     Attributes:
         mode: of its writers.
-        buckets: their number in each partition.
+        buckets: their number in each partition; 0 if keys are looked up: then a whole partition is one.
         is_early: whether writers look for each other's markers.
         is_cow: whether it is copy-on-write.
+        is_inline: whether it has inline logs.
     """
 
     mode: Mode
     buckets: int
     is_early: bool
     is_cow: bool
+    is_inline: bool = False
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether keys are looked up."""
+        return not self.buckets
 
     def buckets_of(self, batch: Batch) -> frozenset[Bucket]:
         """The partitions and buckets that a batch changes."""
@@ -49,7 +56,7 @@ class ConflictRules:
 
     def bucket_of(self, key: str, where: str) -> Bucket:
         """The partition and bucket of a key."""
-        return where, _bucket_of(key, self.buckets)
+        return where, _bucket_of(key, self.buckets) if self.buckets else 0
 
     def excludes(
         self, batch: Batch, other: Batch, filled: frozenset[Bucket], *, without: frozenset[str] = frozenset()
@@ -63,7 +70,9 @@ class ConflictRules:
         if not other.partitions.isdisjoint(batch.replaces):
             return True
         own, its = self.buckets_of(batch), self.buckets_of(other)
-        if any(bucket[0] in other.replaces for bucket in own & filled):
+        # New keys may be in a file group of their own there, beside those that were replaced.
+        begins_groups = self.looks_up and self.is_inline
+        if not begins_groups and any(bucket[0] in other.replaces for bucket in own & filled):
             return True
         # The rows of an overwrite are in new file groups, of which a bucket has one.
         blocks = self.mode is not Mode.NON_BLOCKING or bool(other.overwrite)
@@ -97,9 +106,13 @@ class ConflictRules:
 
 def rules_of(workload: Workload) -> ConflictRules:
     """What conflicts in the table of a run."""
-    buckets = workload.options["hoodie.bucket.index.num.buckets"]
+    buckets = workload.options.get("hoodie.bucket.index.num.buckets", 0)
     return ConflictRules(
-        workload.mode, int(str(buckets)), bool(workload.options.get(EARLY_CONFLICTS.key)), workload.is_cow
+        workload.mode,
+        int(str(buckets)),
+        bool(workload.options.get(EARLY_CONFLICTS.key)),
+        workload.is_cow,
+        workload.options.get(TABLE_VERSION.key) == 9,
     )
 
 

@@ -232,9 +232,10 @@ class History:
         self.moments.append((*self.published, replace(made, rows=made.applied_to(self.rows))))
 
     def _changes(self, attempt: Attempt) -> Batch:
-        """The batch, without deletes of copy-on-write buckets that had no file when the write was planned."""
+        """The batch, without deletes that leave no file: without buckets, or of a copy-on-write table, those of buckets
+        that had no file when the write was planned."""
         batch = attempt.batch
-        if not self.rules.is_cow or not batch.deletes:
+        if not (self.rules.is_cow or self.rules.looks_up) or not batch.deletes:
             return batch
         filled = self._filled(one for one in self.published if one.requested in attempt.seen)
         return replace(batch, deletes=tuple(key for key in batch.deletes if self.rules.bucket_of(*key) in filled))

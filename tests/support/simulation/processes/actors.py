@@ -64,6 +64,7 @@ class Actor:
 
     Attributes:
         is_alone: whether the process has no other actor.
+        on_step: checks the table when a step is done.
     """
 
     def __init__(self, world: World, work: ActorWork, seat: Seat) -> None:
@@ -73,6 +74,7 @@ class Actor:
         self._next_step = 0
         self._task: Task | None = None
         self.is_alone = False
+        self.on_step: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Add the task of a process to the scheduler."""
@@ -115,6 +117,7 @@ class Actor:
                     if table is None:
                         table = self._open(process)
                     self._do(table, step.does)
+                    self.world.check(self.on_step)
                     break
                 except (*_ANSWERS, StorageError) as error:
                     self._check_named(error)

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from streaming_lsm.config import HEARTBEAT_MISSES, HEARTBEAT_MS, LOCK_WAIT_MS, SINGLE_WRITER_WAIT_MS, WRITER_ID
+from streaming_lsm.config import (
+    HEARTBEAT_MISSES,
+    HEARTBEAT_MS,
+    INDEX_TYPE,
+    LOCK_WAIT_MS,
+    SINGLE_WRITER_WAIT_MS,
+    WRITER_ID,
+)
+from tests.support.metadata_tables import INDEXED, LOCATED_BY_PARTITION
 from tests.support.simulation.work.batches import Batch, commuting_batch, drawn_batch, now_and_then_bulk, overwriting
 from tests.support.simulation.work.modes import Mode, draw_mode, draw_options, options_of_mode
 from tests.support.small_tables import OPTIONS
@@ -23,6 +31,8 @@ _SAVING = 0.3
 """Share of the tables with savepoints."""
 _UNDOING = 0.25
 """Share of the tables of which completed writes are rolled back."""
+_LOOKING_UP = 0.2
+"""Share of the tables without buckets, of those whose writers block each other."""
 _RESTORING = 0.4
 """Share of the tables with savepoints that are restored to one."""
 
@@ -125,12 +135,13 @@ BASE: Mapping[str, object] = {
 TABLES: Mapping[str, Mapping[str, object]] = {
     "native logs": {},
     "metadata table": {"hoodie.metadata.enable": True},
+    "indexes": {**INDEXED, **LOCATED_BY_PARTITION, "hoodie.metadata.compact.max.delta.commits": 3},
     "copy on write": {"hoodie.table.type": "COPY_ON_WRITE"},
     "inline logs": {"hoodie.write.table.version": 9, "hoodie.table.storage.layout": "default"},
 }
 """Options of the kinds of tables."""
 _ON_OBJECTS = 0.3
-_WEIGHTS = {"native logs": 6, "metadata table": 3, "copy on write": 2, "inline logs": 1}
+_WEIGHTS = {"native logs": 6, "metadata table": 1, "indexes": 3, "copy on write": 2, "inline logs": 1}
 
 
 @dataclass(frozen=True)
@@ -222,9 +233,23 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
         actors.append(_service(of_rollbacks, "b0", (Service.ROLL_BACK,), hurry_ms, 1))
     late_tasks = chance.choice((0.0, 0.0, 0.3))
     options = {**BASE, **table, **shared, **dict(setting.options)}
+    of_index = random.Random(f"{SEEDS}{seed} index")
+    if mode is not Mode.NON_BLOCKING and of_index.random() < _LOOKING_UP:
+        options = {key: value for key, value in options.items() if "bucket" not in key}
+        options[INDEX_TYPE.key] = of_index.choice(("SIMPLE", "BLOOM"))
+        actors = [_without_bulk(actor) for actor in actors]
     on_objects = setting.on_objects if setting.on_objects is not None else of_mode.random() < _ON_OBJECTS
     server_times = chance.random() < 0.5 or on_objects
     return Workload(mode, options, tuple(actors), skews, server_times, late_tasks, on_objects)
+
+
+def _without_bulk(actor: ActorWork) -> ActorWork:
+    """A bulk insert looks no key up, and would insert those that the table has once more."""
+    steps = (
+        replace(step, does=replace(step.does, is_bulk=False)) if isinstance(step.does, Batch) else step
+        for step in actor.steps
+    )
+    return replace(actor, steps=tuple(steps))
 
 
 def _is_cow(table: Mapping[str, object]) -> bool:

@@ -20,9 +20,10 @@ from streaming_lsm.format.metadata.column_stats import (
     range_key,
 )
 from streaming_lsm.format.metadata.hashes import xxh64
-from streaming_lsm.format.metadata.records import ColumnStats, FilesRecord, encode_record, read_records
+from streaming_lsm.format.metadata.records import FilesRecord
 from streaming_lsm.format.metadata.schema import metadata_schema
 from tests.support.hfiles import written
+from tests.support.metadata_records import ColumnStats, encode_record, read_records
 
 FOLDER = Path(__file__).parents[3] / "golden" / "data" / "hfile"
 MODEL = "org.apache.hudi.avro.model"

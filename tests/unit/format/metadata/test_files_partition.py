@@ -25,15 +25,11 @@ from streaming_lsm.format.metadata.files_partition import (
     partition_path,
 )
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, base_name, log_name
-from streaming_lsm.format.metadata.records import (
-    FileBloom,
-    FilesRecord,
-    MetadataFileInfo,
-    encode_record,
-)
+from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, parse_file_name
 from tests.support.hfiles import sought, written
+from tests.support.metadata_records import FileBloom, encode_record
 
 TIME = "20261121120000000"
 RECORDS: Records = {

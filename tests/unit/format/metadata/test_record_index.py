@@ -8,15 +8,10 @@ import pytest
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.record_index import LOCATIONS, decode_locations, encode_locations, shards_of
-from streaming_lsm.format.metadata.records import (
-    FilesRecord,
-    RecordLocation,
-    decode_record,
-    encode_record,
-    read_records,
-)
+from streaming_lsm.format.metadata.records import FilesRecord
 from streaming_lsm.format.metadata.schema import metadata_schema
 from tests.support.hfiles import written
+from tests.support.metadata_records import RecordLocation, decode_record, encode_record, read_records
 
 UUID = "00000003-4275-4bc9-ab7f-a922c8591494"
 ROWS = [

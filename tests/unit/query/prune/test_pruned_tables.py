@@ -222,5 +222,5 @@ def test_what_is_explained_is_what_is_read(tmp_path: Path, layout: str, monkeypa
     monkeypatch.setattr("streaming_lsm.file_group.data_file.conform", counted)
     assert scan.to_arrow().num_rows == 1
     assert told.files == 2
-    assert (told.row_groups, told.whole_slices) == (11, int(layout == "default"))
-    assert sum(seen) == told.rows == (41 if layout == "default" else 4)
+    assert (told.row_groups, told.whole_slices) == (11, 0)
+    assert sum(seen) == told.rows == 4

@@ -111,7 +111,7 @@ def test_the_explanation_is_read_by_people_and_programs(base_only: LsmTable) -> 
     ]
     assert found.as_dict()["row_groups"] == {
         "files": 1, "files_skipped": 0, "row_groups": 5, "by_key": 0, "by_values": 3, "by_bloom": 0, "rows": 4,
-        "whole_slices": 0, "inline_logs": 0,
+        "whole_slices": 0, "inline_logs": 0, "unopened": 0,
     }  # fmt: skip
     assert str(base_only.scan().explain()).splitlines()[2:4] == ["files: 1 of 1 read", "row groups: 5 of 5 read"]
 

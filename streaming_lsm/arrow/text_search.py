@@ -1,0 +1,66 @@
+"""Search texts among ascending texts, all at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Flags, Int64s, UInt8s, text_bytes
+
+_END = np.int16(-1)
+"""Stands for the byte after the last one of a text: the shorter one of two texts comes first."""
+
+
+def search_texts(stored: pa.StringArray, wanted: pa.StringArray) -> tuple[Int64s, Flags]:
+    """Search texts among ascending ones, in the order of their UTF-8 bytes.
+
+    Takes log2 of the stored texts steps, each of numpy over all wanted ones; memory grows with the wanted texts times
+    the longest of them.
+
+    Args:
+        stored: ascending, without nulls; equal ones may follow each other.
+        wanted: in any order, without nulls.
+
+    Returns:
+        int64 (wanted,), the number of stored texts that are smaller; bool (wanted,), whether a stored one is equal.
+    """
+    offsets, data = text_bytes(stored)
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    asked = _padded(*text_bytes(wanted))
+    low, high = np.zeros(len(wanted), np.int64), np.full(len(wanted), len(stored), np.int64)
+    while (open_ := low < high).any():
+        middle = np.where(open_, (low + high) // 2, 0)
+        is_less = _compare(starts[middle], lengths[middle], data, asked) < 0
+        low = np.where(open_ & is_less, middle + 1, low)
+        high = np.where(open_ & ~is_less, middle, high)
+    inside = low < len(stored)
+    place = np.where(inside, low, 0)
+    if not len(stored):
+        return low, inside
+    return low, inside & (_compare(starts[place], lengths[place], data, asked) == 0)
+
+
+def _padded(offsets: Int64s, data: UInt8s) -> npt.NDArray[np.int16]:
+    """Return texts as rows of bytes, int16 (texts, longest + 1), filled up with `_END`."""
+    lengths = np.diff(offsets)
+    return _bytes_of(offsets[:-1], lengths, data, int(lengths.max(initial=0)) + 1)
+
+
+def _bytes_of(starts: Int64s, lengths: Int64s, data: UInt8s, width: int) -> npt.NDArray[np.int16]:
+    columns = np.arange(width)
+    inside = columns < lengths[:, None]
+    places = np.where(inside, starts[:, None] + columns, 0)
+    values = data[places].astype(np.int16) if len(data) else np.zeros(places.shape, np.int16)
+    return np.where(inside, values, _END)
+
+
+def _compare(starts: Int64s, lengths: Int64s, data: UInt8s, asked: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    """Compare stored texts with those that are asked for: below 0 if the stored one is smaller, 0 if they are equal.
+
+    A byte more than the longest text is compared, so that a stored text that goes on is larger.
+    """
+    difference = _bytes_of(starts, lengths, data, asked.shape[1]) - asked
+    first = np.argmax(difference != 0, axis=1)
+    found: npt.NDArray[np.int16] = difference[np.arange(len(first)), first]
+    return found

@@ -1,0 +1,66 @@
+"""Add a partition to a metadata table that exists.
+
+See docs/format/07-index-and-metadata.md, "File groups of the metadata table".
+"""
+
+from __future__ import annotations
+
+import logging
+
+from streaming_lsm.format.metadata.group_files import FIRST_INSTANT
+from streaming_lsm.format.table.properties import listed
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.metadata.creation import DEFINITIONS_KEY, PARTITIONS_KEY, create_partition, is_native
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
+from streaming_lsm.metadata.index_definitions import put_definition
+from streaming_lsm.metadata.listing import metadata_listing
+from streaming_lsm.metadata.partitions.base import PartitionKind, Snapshot, TableContext
+from streaming_lsm.metadata.removal import remove_folder
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.properties_file import load_properties, update_properties
+from streaming_lsm.timeline.timeline import Timeline
+
+_LOG = logging.getLogger(__name__)
+
+
+def add_partition(
+    kind: PartitionKind, name: str, context: TableContext, data: Timeline, times: InstantSource, lock: TableLock
+) -> None:
+    """Build a partition from the files of all completed actions, store it, and last register it.
+
+    Args:
+        kind: builds it.
+        name: the partition.
+        context: the table, whose lock is held, with a metadata table that is kept up to date.
+        data: timeline of the table.
+        times: instant times of the table.
+        lock: its lock.
+
+    Raises:
+        CommitConflict: a former holder of the lock created a file of it at this moment.
+        CorruptFileError: a data file, or the metadata table, cannot be read.
+        Fenced: another writer took the lock.
+        UnsupportedTable: the partition cannot be made for this table.
+    """
+    storage, metadata = context.storage, context.metadata
+    properties = load_properties(storage)
+    snapshot = Snapshot(data, properties, metadata_listing(storage, data), _unused(Timeline.load(metadata)))
+    built = kind.build(name, context, snapshot)
+    remove_folder(storage, f"{METADATA_TABLE}/{name}", lock.verify)
+    changes: dict[str, str | None] = {}
+    if built.definition is not None:
+        changes[DEFINITIONS_KEY] = put_definition(storage, properties, name, built.definition, lock)
+    native = is_native(properties)
+    count = create_partition(metadata, snapshot.instant, built.groups, built.records, times, lock, native=native)
+    registered = dict.fromkeys([*listed(properties[PARTITIONS_KEY]), name])
+    update_properties(storage, {PARTITIONS_KEY: ",".join(registered), **changes}, lock.verify)
+    _LOG.info("created %s of the metadata table of %s: %d records", name, storage.uri, count)
+
+
+def _unused(timeline: Timeline) -> str:
+    """Return the first instant, of those that create partitions, that no action of the metadata table has."""
+    known = {action.requested for action in timeline.instants}
+    number = 1
+    while (instant := f"{number:0{len(FIRST_INSTANT)}d}") in known or timeline.history.has_time(instant):
+        number += 1
+    return instant

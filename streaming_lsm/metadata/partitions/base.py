@@ -1,0 +1,234 @@
+"""Define how a partition of the metadata table is kept up to date, so that each kind is one module.
+
+See docs/format/07-index-and-metadata.md, "Metadata table". A *kind* of partition finds, opens and builds partitions:
+one of a fixed name, or several, as secondary indexes are. An open partition is *kept*: each delta commit logs its
+records of the action, and compactions of the metadata table merge them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from streaming_lsm.config import METADATA_RANGED_COLUMNS, READ_THREADS, Options
+from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.actions.commit import CommitMetadata, WrittenRanges
+from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.metadata.changed_keys import StoredKeys
+from streaming_lsm.metadata.changed_ranges import PartitionRows, StoredRanges, added_ranges
+from streaming_lsm.metadata.commit import FileChanges, NewRecords
+from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
+from streaming_lsm.metadata.followed_columns import followed_columns
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+
+# NotADirectoryError, IsADirectoryError: a file is in place of a folder, or a folder in place of a file.
+DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError, IsADirectoryError)
+"""Errors of a metadata table, or of one of its partitions, for which it is dropped."""
+
+Encoded = tuple[pa.BinaryArray, pa.BinaryArray]
+"""Keys, ascending, and records."""
+StoredBloom = Callable[[Storage, str], tuple[str, bytes] | None]
+"""Reads the bloom filter of a base file; see `streaming_lsm.index.stored_blooms.stored_bloom`."""
+
+
+@dataclass(frozen=True)
+class FileReaders:
+    """Read from data files what partitions record of them; given by rooms that read data files.
+
+    Attributes:
+        ranges: finds the ranges of columns.
+        bloom: reads the bloom filter of a base file.
+        keys: finds record keys.
+    """
+
+    ranges: StoredRanges
+    bloom: StoredBloom
+    keys: StoredKeys
+
+
+@dataclass(frozen=True)
+class TableContext:
+    """The table whose metadata table is kept.
+
+    Attributes:
+        storage: the table.
+        metadata: storage of its metadata table.
+        options: options of the writer.
+        readers: read its data files.
+        lock: its lock, which is held.
+    """
+
+    storage: Storage
+    metadata: Storage
+    options: Options
+    readers: FileReaders
+    lock: TableLock
+
+    @property
+    def threads(self) -> int:
+        """Number of threads that read data files; 0 for a default."""
+        return int(self.options[READ_THREADS])
+
+    def ranges(
+        self, changes: FileChanges, columns: Sequence[str], written: Mapping[str, WrittenRanges] | None = None
+    ) -> PartitionRows:
+        """Find the ranges of columns in the files that are added; see `added_ranges`."""
+        return added_ranges(changes, self.storage, columns, self.readers.ranges, written or {}, self.threads)
+
+
+@dataclass(frozen=True)
+class RecordedAction:
+    """An action of the data table that is about to be completed.
+
+    Attributes:
+        instant: the running action.
+        content: content of its completed file.
+        changes: the files that it adds and deletes; deletions of files that the metadata table does not list are left
+            out.
+        data: timeline of the data table before it; None if it was not loaded.
+        commit: its commit metadata, which tell the ranges of some files; None for a clean.
+    """
+
+    instant: Instant
+    content: bytes
+    changes: FileChanges
+    data: Timeline | None
+    commit: CommitMetadata | None = None
+
+    @cached_property
+    def schemas(self) -> tuple[str | None, str | None]:
+        """Avro JSON of the table's columns before the action and after it; None where they are not known."""
+        before = None if self.data is None else self.data.table_schema()
+        return before, before if self.commit is None else self.commit.schema or before
+
+    def followed(self, columns: Sequence[str], options: Options) -> tuple[str, ...]:
+        """Return the columns whose ranges are recorded from the action on; see `followed_columns`."""
+        has_ids = self.commit is not None and LATEST_SCHEMA_KEY in self.commit.extra
+        adds = not has_ids and not options[METADATA_RANGED_COLUMNS]
+        return followed_columns(columns, *self.schemas, adds=adds)
+
+    @cached_property
+    def ranges(self) -> Mapping[str, WrittenRanges]:
+        """Ranges of columns in files that it adds, by path, as far as their writers told them."""
+        stats = () if self.commit is None else self.commit.stats
+        return {stat.path: stat.ranges for stat in stats if stat.ranges is not None}
+
+
+class KeptPartition(Protocol):
+    """A partition of the metadata table that is kept up to date.
+
+    A fault (`DAMAGE`) in one of the methods drops the partition, with a warning; `files` with the whole metadata table.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the partition."""
+        ...
+
+    @property
+    def groups(self) -> Sequence[MetadataFileGroup]:
+        """All its file groups."""
+        ...
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns whose ranges it records."""
+        ...
+
+    @property
+    def definition(self) -> str | None:
+        """Name of the index definition that the partition needs: its own, or that of a partition that is kept, too."""
+        ...
+
+    def records(self, action: RecordedAction) -> Sequence[NewRecords]:
+        """Return the records of an action, those of each file group together; a group without records is left out."""
+        ...
+
+    def merged(
+        self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
+    ) -> Encoded:
+        """Read and merge a file slice.
+
+        Args:
+            found: the slice.
+            metadata: storage of the metadata table.
+            counts: whether the log records of an instant are valid, see `counted_instants`.
+            base_name: name of the base file for which the records are encoded.
+        """
+        ...
+
+
+@runtime_checkable
+class GrowingPartition(Protocol):
+    """A partition of which a compaction may increase the number of file groups."""
+
+    def grown(
+        self, slices: Sequence[MetadataFileSlice], metadata: Storage, counts: Callable[[str], bool], instant: str
+    ) -> Iterable[NewRecords]:
+        """Return the records of more file groups in place of those that have too many records; mostly nothing.
+
+        Args:
+            slices: the newest slices of all file groups.
+            metadata, counts: see `KeptPartition.merged`.
+            instant: instant of the compaction, which is in the names of the base files.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """State of the table from which a partition is built.
+
+    Attributes:
+        data: timeline of the table.
+        properties: its properties.
+        files: size in bytes by file name, by partition path: the files of completed actions.
+        instant: instant of the delta commit that creates the partition, which is in the names of its base files.
+    """
+
+    data: Timeline
+    properties: Mapping[str, str]
+    files: Mapping[str, Mapping[str, int]]
+    instant: str
+
+
+@dataclass(frozen=True)
+class NewPartition:
+    """A partition that is built, and not stored yet.
+
+    Attributes:
+        groups: all its file groups.
+        records: records of the base files, made one by one; a group without records gets none.
+        definition: the index definition of the partition's name, if it has one.
+    """
+
+    groups: Sequence[MetadataFileGroup]
+    records: Iterable[NewRecords]
+    definition: Mapping[str, Any] | None = None
+
+
+class PartitionKind(Protocol):
+    """A kind of partition that this package keeps up to date. It has no state."""
+
+    def owns(self, name: str) -> bool:
+        """Return whether a partition of this name is of the kind."""
+        ...
+
+    def asked(self, options: Options) -> Mapping[str, bool]:
+        """Return names of partitions that the options want (True) or refuse (False); others are kept if they exist."""
+        ...
+
+    def open(self, name: str, context: TableContext, properties: Mapping[str, str]) -> KeptPartition:
+        """Open a partition that exists; raises an error of `DAMAGE` if it cannot be kept."""
+        ...
+
+    def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:
+        """Build a partition from the files of the table; raises an error of `DAMAGE` if that is not possible."""
+        ...

@@ -1,0 +1,311 @@
+"""Keep the partition ``record_index`` of the metadata table up to date: the file group of each record key.
+
+See docs/format/07-index-and-metadata.md, "Record index". The records of a write are a location of each key that it has
+written, and deletes of keys that have no row any more. Compactions and cleans do not change locations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm import config
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
+from streaming_lsm.config import Options
+from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.format.metadata.group_files import base_name
+from streaming_lsm.format.metadata.record_index import (
+    PARTITION,
+    shard_file_id,
+)
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.metadata.changed_keys import GroupKeys, Texts
+from streaming_lsm.metadata.commit import NewRecords
+from streaming_lsm.metadata.creation import DEFINITIONS_KEY
+from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice, is_first
+from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
+from streaming_lsm.metadata.record_locations import RecordIndex
+from streaming_lsm.metadata.record_merging import count_keys, distributed, merged_slice
+from streaming_lsm.metadata.record_shards import Places, ShardedKeys, Sizing, by_partition, of_shards
+from streaming_lsm.metadata.state import check_replacements
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import COMPACTIONS
+from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.clock import instant_ms
+from streaming_lsm.timeline.timeline import Timeline
+
+_OWN_TOKEN = "0-0-0"
+_KEEPS_LOCATIONS = ("COMPACT", "LOG_COMPACT")
+
+
+@dataclass(frozen=True)
+class RecordIndexPartition:
+    """The partition of a table; see `KeptPartition`.
+
+    Attributes:
+        context: the table.
+        shards: file ids of the shards, see `by_partition`.
+        zone: time zone of the table's instants.
+        may_repeat: whether a record key may have rows in several partitions of the table.
+        definition: see `KeptPartition`.
+    """
+
+    context: TableContext
+    shards: Mapping[str | None, Sequence[str]]
+    zone: str
+    may_repeat: bool
+    definition: str | None
+    name = PARTITION
+    columns: Sequence[str] = ()
+
+    @property
+    def groups(self) -> Sequence[MetadataFileGroup]:
+        """The file groups of all shards."""
+        return [MetadataFileGroup(PARTITION, file_id) for shards in self.shards.values() for file_id in shards]
+
+    def records(self, action: RecordedAction) -> list[NewRecords]:
+        """Return the locations of keys that a write adds or updates, and deletes of those that it removes."""
+        running, commit, data = action.instant, action.commit, action.data
+        if running.action in COMPACTIONS or commit is None or commit.operation_type in _KEEPS_LOCATIONS:
+            return []
+        if data is None:
+            raise UnsupportedTable("the timeline of the table is not known")
+        if any(write.action == "replacecommit" for write in data.completed_writes):
+            check_replacements(Timeline.load(self.context.metadata), data, PARTITION)
+        found = list(self.context.readers.keys.changed(self.context.storage, data, running, commit))
+        if None in self.shards:
+            return self._changed(found, self.shards[None], self._elsewhere(found, data))
+        return [new for path in sorted({one.partition for one in found}) for new in self._of_partition(path, found)]
+
+    def _of_partition(self, path: str, found: Sequence[GroupKeys]) -> list[NewRecords]:
+        """Return the records of the shards of a partition; a new one gets shards, all of which get a log."""
+        of_path = [one for one in found if one.partition == path]
+        shards = self.shards.get(path)
+        if shards is not None:
+            return self._changed(of_path, shards, None)
+        count = _sizing(self.context.options, is_partitioned=True).shards(sum(len(one.live) for one in of_path))
+        made = [shard_file_id(number, path) for number in range(count)]
+        new = {one.group.file_id: one for one in self._changed(of_path, made, None)}
+        none: Any = pa.array([], pa.binary())
+        return [new.get(name) or NewRecords(MetadataFileGroup(PARTITION, name), none, none) for name in made]
+
+    def _changed(self, found: Sequence[GroupKeys], shards: Sequence[str], elsewhere: Any) -> list[NewRecords]:
+        """Return the records of shards; keys that are `elsewhere` are not deleted."""
+        places = _places(found, self.zone)
+        live = ShardedKeys(((number, one.live) for number, one in enumerate(found)), len(shards))
+        alive = _whole(one.live for one in found)
+        dead = _whole(one.dead for one in found)
+        for others in (alive, elsewhere):
+            if others is not None and len(others) and len(dead):
+                dead = dead.filter(pc.invert(pc.is_in(dead, value_set=others)))
+        deleted = dict(of_shards(dead, len(shards)))
+        of_shard = [live.sorted(shard) for shard in range(len(shards))]
+        values = places.encode(np.concatenate([numbers for _, numbers in of_shard]), None)
+        ends = np.cumsum([0, *(len(keys) for keys, _ in of_shard)]).tolist()
+        records = []
+        for shard, file_id in enumerate(shards):
+            texts: Any = of_shard[shard][0].cast(pa.binary())
+            if len(texts) or shard in deleted:
+                group = MetadataFileGroup(PARTITION, file_id)
+                encoded = values.slice(ends[shard], len(texts))
+                records.append(NewRecords(group, texts, encoded, deleted.get(shard)))
+        return records
+
+    def _elsewhere(self, found: Sequence[GroupKeys], data: Timeline) -> Any:
+        """Return keys without a row in file groups of a write that have one in other file groups.
+
+        Raises:
+            UnsupportedTable: a key that it wrote has a row in another file group, too.
+        """
+        if not self.may_repeat:
+            return None
+        storage = self.context.storage
+        index = RecordIndex.open(storage, data, self.context.options[config.RECORD_INDEX_SCAN_SHARE], TimelineCache())
+        if index is None:
+            return None
+        live, dead = (_whole(parts) for parts in zip(*((one.live, one.dead) for one in found), strict=True))
+        sizes = [len(one.live) for one in found] + [len(one.dead) for one in found]
+        number = np.repeat(np.tile(np.arange(len(found)), 2), sizes)
+        others = _located_elsewhere(index, pa.concat_arrays([live, dead]), number, found)
+        repeated = live.filter(pa.array(others[: len(live)]))
+        left = repeated.filter(pc.invert(pc.is_in(repeated, value_set=dead)))
+        if len(left):
+            raise _repeated(left[0].as_py())
+        return dead.filter(pa.array(others[len(live) :]))
+
+    def merged(
+        self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
+    ) -> Encoded:
+        """Merge a slice: the newest location of each key that is not deleted."""
+        return merged_slice(found, metadata, counts, base_name)
+
+    def grown(
+        self, slices: Sequence[MetadataFileSlice], metadata: Storage, counts: Callable[[str], bool], instant: str
+    ) -> Iterator[NewRecords]:
+        """Distribute the keys of shards that are larger than the options say to more shards."""
+        of_ids = {one.group.file_id: one for one in slices}
+        for path, file_ids in by_partition(of_ids).items():
+            sizing, shards = _sizing(self.context.options, is_partitioned=path is not None), len(file_ids)
+            keys = sum(count_keys(of_ids[file_id], metadata, counts) for file_id in file_ids)
+            more = sizing.shards(keys)
+            if keys > shards * sizing.keys_of_shard and more > shards:
+                merged = [merged_slice(of_ids[file_id], metadata, counts, None) for file_id in file_ids]
+                yield from distributed(merged, [shard_file_id(number, path) for number in range(more)], instant)
+
+
+class RecordIndexKind:
+    """See `PartitionKind`."""
+
+    def owns(self, name: str) -> bool:
+        """Return whether a partition is ``record_index``."""
+        return name == PARTITION
+
+    def asked(self, options: Options) -> Mapping[str, bool]:
+        """Return what the options say of the partition."""
+        given = [o for o in (config.RECORD_INDEX, config.PARTITIONED_RECORD_INDEX) if options.is_set(o)]
+        return {PARTITION: any(options[option] for option in given)} if given else {}
+
+    def open(self, name: str, context: TableContext, properties: Mapping[str, str]) -> RecordIndexPartition:
+        """Open the partition of a table.
+
+        Raises:
+            CorruptFileError: a file group is missing.
+            UnsupportedTable: the options ask for the other form, or the partition lacks keys: Hudi does not index what
+                its bucket index inserts into logs.
+        """
+        options = context.options
+        timeline, names = Timeline.load(context.metadata), context.metadata.names(name)
+        shards = by_partition(one.group.file_id for one in MetadataFileSlice.newest_of_all(timeline, names, name))
+        parsed = [found for text in names if (found := parse_file_name(text)) is not None]
+        if self.asked(options).get(name) and options[config.PARTITIONED_RECORD_INDEX] == (None in shards):
+            raise UnsupportedTable("the options ask for another form, global or by partition")
+        foreign = [found for found in parsed if str(found.token) != _OWN_TOKEN and not is_first(found.instant)]
+        if foreign and options[config.INDEX_TYPE] == "BUCKET" and properties["hoodie.table.type"] == "MERGE_ON_READ":
+            raise UnsupportedTable(f"another program wrote {foreign[0]}, which may lack keys that are in logs only")
+        return RecordIndexPartition(
+            context,
+            shards,
+            _zone(properties),
+            _may_repeat(options, properties),
+            PARTITION if DEFINITIONS_KEY in properties else None,
+        )
+
+    def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:
+        """Build the partition, with the locations of all keys that have a row.
+
+        Raises:
+            CorruptFileError: a data file cannot be read.
+            UnsupportedTable: a key has several rows in a global index; or a key that no HFile can have.
+        """
+        by_path = context.options[config.PARTITIONED_RECORD_INDEX]
+        found = list(context.readers.keys.live(context.storage, snapshot.data, snapshot.files))
+        paths: Sequence[str | None] = sorted({one.partition for one in found}) if by_path else [None]
+        if not paths:
+            raise UnsupportedTable("the table has no partition yet")
+        sizing, built = _sizing(context.options, is_partitioned=by_path), []
+        for path in paths:
+            of_path = [one for one in found if path is None or one.partition == path]
+            count = sizing.shards(sum(len(one.live) for one in of_path))
+            groups = [MetadataFileGroup(name, shard_file_id(number, path)) for number in range(count)]
+            keys = ShardedKeys(((number, one.live) for number, one in enumerate(of_path)), count)
+            built.append(_Shards(groups, keys, _places(of_path, _zone(snapshot.properties))))
+        records = (new for shards in built for new in shards.records(snapshot.instant))
+        return NewPartition([group for shards in built for group in shards.groups], records, _definition(by_path))
+
+
+@dataclass(frozen=True)
+class _Shards:
+    """Shards that are built: their file groups, the keys by shard, and the file groups of the keys."""
+
+    groups: Sequence[MetadataFileGroup]
+    keys: ShardedKeys
+    places: Places
+
+    def records(self, instant: str) -> Iterator[NewRecords]:
+        """Yield the records of each shard that has some."""
+        for shard, group in enumerate(self.groups):
+            keys, numbers = self.keys.sorted(shard)
+            if len(keys):
+                texts: Any = keys.cast(pa.binary())
+                yield NewRecords(group, texts, self.places.encode(numbers, str(base_name(group.file_id, instant))))
+
+
+def _definition(by_path: bool) -> dict[str, Any]:
+    return {
+        "indexName": PARTITION,
+        "indexType": PARTITION,
+        "indexFunction": "",
+        "sourceFields": [],
+        "indexOptions": {"isPartitioned": str(by_path).lower()},
+        "version": "V1",
+    }
+
+
+def _sizing(options: Options, *, is_partitioned: bool) -> Sizing:
+    limits = (
+        (config.PARTITIONED_MIN_GROUPS, config.PARTITIONED_MAX_GROUPS)
+        if is_partitioned
+        else (config.RECORD_INDEX_MIN_GROUPS, config.RECORD_INDEX_MAX_GROUPS)
+    )
+    least, most = (options[limit] for limit in limits)
+    return Sizing(least, most, options[config.RECORD_INDEX_GROWTH], options[config.RECORD_INDEX_GROUP_BYTES])
+
+
+def _may_repeat(options: Options, properties: Mapping[str, str]) -> bool:
+    """Whether a record key may have rows in several partitions: the writer's index is none over all partitions."""
+    is_global = options[config.INDEX_TYPE] in (
+        "RECORD_INDEX",
+        "GLOBAL_RECORD_LEVEL_INDEX",
+        "GLOBAL_SIMPLE",
+        "GLOBAL_BLOOM",
+    )
+    return bool(properties.get("hoodie.table.partition.fields")) and not is_global
+
+
+def _zone(properties: Mapping[str, str]) -> str:
+    return properties.get("hoodie.table.timeline.timezone", "LOCAL").upper()
+
+
+def _places(found: Sequence[GroupKeys], zone: str) -> Places:
+    return Places(
+        [one.partition for one in found],
+        [one.file_id for one in found],
+        [_milliseconds(one.instant, zone) for one in found],
+    )
+
+
+def _milliseconds(instant: str, zone: str) -> int:
+    try:
+        return instant_ms(instant, zone)
+    except ValueError:  # a special instant of Hudi
+        return 0
+
+
+def _whole(parts: Iterable[Texts]) -> Any:
+    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string()).combine_chunks()
+
+
+def _located_elsewhere(index: RecordIndex, keys: Any, number: Int64s, found: Sequence[GroupKeys]) -> Flags:
+    """Flag the keys that the index locates in another file group than that of their number, bool (keys,)."""
+    located = index.locate(keys)
+    known = {(one.partition, one.file_id): place for place, one in enumerate(found)}
+    partitions, file_ids = (located.column(place) for place in (0, 1))
+    codes = [np.where(flags(pc.is_valid(c)), int64s(pc.fill_null(c.indices, 0)), 0) for c in (partitions, file_ids)]  # type: ignore[attr-defined]
+    names: list[list[Any]] = [c.dictionary.to_pylist() or [""] for c in (partitions, file_ids)]  # type: ignore[attr-defined]
+    pairs = codes[0] * len(names[1]) + codes[1]
+    distinct, nth = np.unique(pairs, return_inverse=True)
+    split = [divmod(pair, len(names[1])) for pair in distinct.tolist()]
+    places = np.array([known.get((names[0][path], names[1][one]), -1) for path, one in split], np.int64)
+    others: Flags = flags(pc.is_valid(file_ids)) & (places[nth] != number)
+    return others
+
+
+def _repeated(key: str) -> UnsupportedTable:
+    return UnsupportedTable(
+        f"record key {key!r:.80} has rows in several partitions, of which a global record index has one: set "
+        f"{config.PARTITIONED_RECORD_INDEX.key}=true for one of each partition"
+    )

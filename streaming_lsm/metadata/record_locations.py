@@ -1,0 +1,361 @@
+"""Look up record keys in the partition ``record_index`` of the metadata table.
+
+See docs/format/07-index-and-metadata.md, "Record index". A *shard* is a file group of the partition; a hash of the key
+tells which. In a partitioned record index each partition of the table has shards of its own, and a key may have a
+location in several. The newest record of a key in the file slice of its shard is its location; a delete hides older
+ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.buffers import take
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
+from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.hfile.reader import LAST_KEY, HFile
+from streaming_lsm.format.metadata.group_files import DeletedKeys
+from streaming_lsm.format.metadata.record_index import LOCATIONS, PARTITION, decode_locations, shards_of
+from streaming_lsm.format.table.file_names import LogFileName
+from streaming_lsm.format.table.properties import listed
+from streaming_lsm.metadata.commit import DELTA_COMMIT
+from streaming_lsm.metadata.creation import PARTITIONS_KEY
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.record_shards import Hash, by_partition
+from streaming_lsm.metadata.state import check_replacements, check_up_to_date
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.timeline import Timeline
+
+_TEXTS = pa.dictionary(pa.int32(), pa.string())
+LOCATED = pa.schema([("partition", _TEXTS), ("file_id", _TEXTS), ("instant_ms", pa.int64())])
+"""Columns `LOCATIONS` of found keys, with texts as dictionaries."""
+
+_LARGE_LOG = 1 << 20
+"""Bytes of a log from which it is not read as a whole for a look-up: blocks are requested one by one."""
+_THREADS = 8
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FoundKeys:
+    """Locations of some record keys.
+
+    Attributes:
+        keys: index of the key of each location, ascending, int64 (n,); in a partitioned index a key may have several.
+        locations: the columns `LOCATED`, n rows.
+    """
+
+    keys: Int64s
+    locations: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class RecordIndex:
+    """The record index of a table as of a state of its timeline.
+
+    Attributes:
+        metadata: storage of the metadata table.
+        data: timeline of the table; writes that are not completed on it do not count.
+        shards: file slices of the shards in order of their numbers, by partition path of the table in a partitioned
+            record index, under None in a global one.
+        known_until: completion time until which writes may have been merged into the base files.
+        scan_share: share of a file's keys from which it is read whole.
+        large: names of logs of which only the blocks are read that may have a key.
+        hash: computes the shards of keys.
+    """
+
+    metadata: Storage
+    data: Timeline
+    shards: Mapping[str | None, Sequence[MetadataFileSlice]]
+    known_until: str
+    scan_share: float
+    large: frozenset[str] = frozenset()
+    hash: Hash = shards_of
+
+    @classmethod
+    def open(
+        cls, storage: Storage, data: Timeline, scan_share: float, timelines: TimelineCache, hash: Hash = shards_of
+    ) -> RecordIndex | None:
+        """Find the shards of a table's record index; None if the table has none.
+
+        Args:
+            storage: the table.
+            data: its timeline, without restrictions.
+            scan_share, hash: see the attributes.
+            timelines: caches the timeline of the metadata table.
+
+        Raises:
+            CorruptFileError: the metadata table has fallen behind, or a file of it is missing.
+            UnsupportedTable: the table has no completion times, as up to version 6.
+            TableNotFound: the metadata table is missing.
+        """
+        if PARTITION not in listed(load_properties(storage).get(PARTITIONS_KEY, "")):
+            return None
+        if data.layout == FLAT:
+            raise UnsupportedTable(f"{PARTITION} of a table without completion times, as up to version 6")
+        metadata = Subfolder(storage, METADATA_TABLE)
+        timeline = timelines.load(metadata, data.layout)
+        check_up_to_date(timeline, data)
+        check_replacements(timeline, data, PARTITION)
+        entries = metadata.list(PARTITION)
+        names = [entry.name for entry in entries]
+        slices = MetadataFileSlice.newest_of_all(timeline, names, PARTITION, all_groups=True)
+        large = frozenset(entry.name for entry in entries if entry.size > _LARGE_LOG)
+        until = max((timeline.completion_time(one.base.instant) or "" for one in slices if one.base), default="")
+        _check_merged(timeline, counted_instants(data), until)
+        of_ids = {one.group.file_id: one for one in slices}
+        shards = {path: [of_ids[one] for one in ids] for path, ids in by_partition(of_ids).items()}
+        native = {str(log) for one in slices for log in one.logs if isinstance(log, LogFileName)}
+        return cls(metadata, data, shards, until, scan_share, large & native, hash)
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether each partition of the table has shards of its own."""
+        return None not in self.shards
+
+    def find(self, keys: pa.StringArray) -> FoundKeys:
+        """Look up keys in all partitions of the table.
+
+        Args:
+            keys: record keys without nulls, in any order; each distinct key is looked up once.
+
+        Raises:
+            CorruptFileError, UnsupportedTable: a file cannot be read.
+            FileNotFoundError: a file was deleted meanwhile.
+        """
+        distinct = pc.unique(keys)
+        parts = self._look_up([(distinct, shards) for shards in self.shards.values()])
+        found = _joined([part for of_shards in parts for part in of_shards])
+        if len(distinct) == len(keys):
+            return found
+        # The locations of each distinct key, for each of its occurrences.
+        nth = int64s(pc.index_in(keys, value_set=distinct))
+        first, last = (np.searchsorted(found.keys, nth, side) for side in ("left", "right"))
+        counts = last - first
+        starts = np.repeat(first - np.cumsum(counts) + counts, counts)
+        places = starts + np.arange(int(counts.sum()))
+        return FoundKeys(np.repeat(np.arange(len(keys)), counts), _rows(found.locations, places))
+
+    def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any] | None = None) -> pa.RecordBatch:
+        """Look up the location of each key.
+
+        Args:
+            keys: record keys (n,), without nulls.
+            partitions: partition path of each key (n,), without nulls; only a partitioned record index needs it.
+
+        Returns:
+            The columns `LOCATED`, n rows, null where a key is absent.
+
+        Raises:
+            CorruptFileError, UnsupportedTable, FileNotFoundError: see `find`.
+            ValueError: a partitioned record index was asked without partitions.
+        """
+        if not self.is_partitioned:
+            return _aligned(self.find(keys), len(keys))
+        if partitions is None:
+            raise ValueError(f"{PARTITION} has file groups for each partition: give those of the keys")
+        codes = int64s(partitions.indices)
+        places = [np.flatnonzero(codes == code) for code in range(len(partitions.dictionary))]
+        asked = [
+            (place, pc.unique(take(keys, place)), self.shards[path])
+            for place, path in zip(places, partitions.dictionary.to_pylist(), strict=True)
+            if path in self.shards and len(place)
+        ]
+        parts = self._look_up([(distinct, shards) for _, distinct, shards in asked])
+        spread = [
+            _spread(_joined(found), place, int64s(pc.index_in(take(keys, place), value_set=distinct)))
+            for (place, distinct, _), found in zip(asked, parts, strict=True)
+        ]
+        return _aligned(_joined(spread), len(keys))
+
+    def is_current(self, now: Timeline) -> bool:
+        """Whether no file that was read has keys of writes that are not completed on `data`.
+
+        Args:
+            now: the timeline, loaded after the index was read.
+        """
+        known = {action.requested for action in self.data.instants if action.is_completed}
+        later = [action for action in now.instants if action.is_completed and action.requested not in known]
+        newest = max(known, default="")
+        # With the newest action still there, no later one was archived.
+        return (not newest or now.has(newest)) and all((action.completed or "") > self.known_until for action in later)
+
+    def _look_up(self, asked: Sequence[tuple[Any, Sequence[MetadataFileSlice]]]) -> list[list[FoundKeys]]:
+        """Look up distinct keys in shards; return what each shard has, its keys as indices of those that were asked."""
+        tasks: list[_Task] = []
+        for number, (keys, shards) in enumerate(asked):
+            of_keys = self.hash(keys, len(shards)) if len(keys) else np.zeros(0, np.int64)
+            order = np.argsort(of_keys, kind="stable")
+            ends = np.searchsorted(of_keys[order], np.arange(len(shards) + 1))
+            for shard, (first, last) in enumerate(pairwise(ends.tolist())):
+                if last > first:
+                    places = order[first:last]
+                    tasks.append(_Task(number, shards, shard, places, keys.take(pa.array(places)).cast(pa.binary())))
+        counts = counted_instants(self.data)
+
+        def run(task: _Task) -> FoundKeys:
+            parts = list(task.shards[task.shard].parts(self.metadata, counts, self.large))
+            for part in parts:
+                self._check_shard(part, task)
+            found = _joined(list(_newest(parts, task.keys, self.scan_share)))
+            return FoundKeys(task.places[found.keys], found.locations)
+
+        result: list[list[FoundKeys]] = [[] for _ in asked]
+        with ThreadPoolExecutor(max(1, min(_THREADS, len(tasks)))) as threads:
+            for task, found in zip(tasks, threads.map(run, tasks), strict=True):
+                result[task.number].append(found)
+        return result
+
+    def _check_shard(self, part: HFile | DeletedKeys, task: _Task) -> None:
+        """Check that a file has keys of its shard, or else the number of shards is wrong."""
+        last = b"" if isinstance(part, DeletedKeys) else part.info.get(LAST_KEY, b"")[2:]
+        count = len(task.shards)
+        if last and self.hash(pa.array([last.decode(errors="replace")]), count)[0] != task.shard:
+            where = part.source
+            raise CorruptFileError(
+                f"{where}: key {last!r:.80} is not of shard {task.shard} of {count}: drop {PARTITION}"
+            )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is looked up in one shard.
+
+    Attributes:
+        number: which of the look-ups.
+        shards: all shards of the partition.
+        shard: number of the shard.
+        places: indices of the keys among all keys of the look-up.
+        keys: the keys, as bytes.
+    """
+
+    number: int
+    shards: Sequence[MetadataFileSlice]
+    shard: int
+    places: Int64s
+    keys: Any
+
+
+def record_locations(
+    storage: Storage, data: Timeline, keys: pa.StringArray, scan_share: float, timelines: TimelineCache
+) -> FoundKeys | None:
+    """Look up the locations of record keys as of a timeline.
+
+    Args:
+        storage: the table.
+        data: its timeline, without restrictions.
+        keys: record keys without nulls.
+        scan_share: see `RecordIndex`.
+        timelines: caches the timelines of the table and of its metadata table.
+
+    Returns:
+        None if they are not known: the table has no record index, or, with a warning, it cannot be read, or it tells a
+        later state.
+    """
+    try:
+        index = RecordIndex.open(storage, data, scan_share, timelines)
+        if index is None:
+            return None
+        found = index.find(keys)
+        # A record index that is dropped is removed from the properties first.
+        if index.is_current(timelines.load(storage, data.layout)) and PARTITION in listed(
+            load_properties(storage).get(PARTITIONS_KEY, "")
+        ):
+            return found
+        _LOG.debug("%s of %s tells a later state than the one that is read", PARTITION, storage.uri)
+    except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
+        _LOG.warning("%s/%s/%s is not read, no key is looked up: %s", storage.uri, METADATA_TABLE, PARTITION, error)
+    return None
+
+
+def _check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) -> None:
+    """Check that base files have no records of writes that are not completed, such as one that is rolled back.
+
+    Args:
+        timeline: timeline of the metadata table.
+        counts: see `counted_instants`.
+        until: completion time until which delta commits may have been merged.
+    """
+    for write in timeline.completed_writes:
+        if write.action == DELTA_COMMIT and (write.completed or "") < until and not counts(write.requested):
+            raise CorruptFileError(f"{METADATA_TABLE}/{write.path} was compacted, and its action is not completed")
+
+
+def _newest(parts: Sequence[HFile | DeletedKeys], keys: Any, scan_share: float) -> Iterator[FoundKeys]:
+    """Find the newest record of each key in the files of a shard; one that a delete hides is not found."""
+    left: Int64s = np.arange(len(keys))
+    for part in reversed(parts):
+        if not len(left):
+            return
+        wanted = keys if len(left) == len(keys) else keys.take(pa.array(left))
+        seen: Flags = np.zeros(len(left), np.bool_)
+        if isinstance(part, DeletedKeys):
+            seen |= flags(pc.is_in(wanted, value_set=part.keys.cast(pa.binary())))
+        else:
+            is_many = len(wanted) > scan_share * part.entry_count
+            cells = list((part.scan if is_many else part.seek)(wanted))
+            if cells:
+                found: Any = pa.concat_arrays([some.keys for some in cells])
+                places = int64s(pc.index_in(found, value_set=wanted))
+                seen[places] = True
+                decoded = [decode_locations(some, part.schema_json, part.source) for some in cells]
+                yield FoundKeys(left[places], _encoded(decoded))
+        left = left[~seen]
+
+
+def _encoded(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join decoded locations, with their texts as dictionaries: few are distinct."""
+    table = pa.Table.from_batches(parts, LOCATIONS)
+    columns = [column.dictionary_encode() if pa.types.is_string(column.type) else column for column in table.columns]
+    return _whole(pa.Table.from_arrays(columns, schema=LOCATED))
+
+
+def _whole(table: pa.Table) -> pa.RecordBatch:
+    batches = table.unify_dictionaries().combine_chunks().to_batches()
+    return (
+        batches[0]
+        if batches
+        else pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in LOCATED], LOCATED.names)
+    )
+
+
+def _joined(parts: Sequence[FoundKeys]) -> FoundKeys:
+    """Join locations, ascending by key."""
+    keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
+    locations = _whole(pa.Table.from_batches([part.locations for part in parts], LOCATED))
+    order = np.argsort(keys, kind="stable")
+    return FoundKeys(keys[order], _rows(locations, order))
+
+
+def _spread(found: FoundKeys, places: Int64s, nth: Int64s) -> FoundKeys:
+    """Return the location of each key at `places`, given which of the distinct keys it is; a key has at most one."""
+    at = np.minimum(np.searchsorted(found.keys, nth), max(len(found.keys) - 1, 0))
+    has = found.keys[at] == nth if len(found.keys) else np.zeros(len(nth), np.bool_)
+    return FoundKeys(places[has], _rows(found.locations, at[has]))
+
+
+def _aligned(found: FoundKeys, count: int) -> pa.RecordBatch:
+    """Return a row for each of `count` keys, null without a location."""
+    rows, absent = np.zeros(count, np.int64), np.ones(count, np.bool_)
+    rows[found.keys], absent[found.keys] = np.arange(len(found.keys)), False
+    if not len(found.keys):
+        return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in LOCATED], names=LOCATED.names)
+    columns = [take(column, rows, absent) for column in found.locations.columns]
+    return pa.RecordBatch.from_arrays(columns, names=LOCATED.names)
+
+
+def _rows(batch: pa.RecordBatch, places: Int64s) -> pa.RecordBatch:
+    indices: Any = pa.array(places)
+    return batch.take(indices)

@@ -1,0 +1,260 @@
+"""The partition ``record_index`` of tables of ours: it has the keys of the snapshot after each action."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import LsmError
+from streaming_lsm.metadata.record_locations import RecordIndex
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.properties_file import load_properties
+from tests.support.crash_points import EVERY_CALL, random_cases, sample
+from tests.support.faulty_storage import Fault, FaultyStorage, Killed
+from tests.support.metadata_tables import (
+    LOCATED,
+    LOCATED_BY_PARTITION,
+    PARTITIONS,
+    assert_locations,
+    assert_settled,
+    has_metadata_table,
+)
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("part", pa.string()), ("n", pa.int64()), ("gone", pa.bool_()), ("ts", pa.int64())]
+)
+OPTIONS: dict[str, object] = {
+    "hoodie.table.name": "located",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "part",
+    "hoodie.table.ordering.fields": "ts",
+    "hoodie.bucket.index.num.buckets": 2,
+    "hoodie.metadata.compact.max.delta.commits": 4,
+    "hoodie.metadata.record.index.min.filegroup.count": 3,
+    "hoodie.metadata.record.index.max.filegroup.count": 3,
+    "hoodie.metadata.partitioned.record.index.max.filegroup.count": 2,
+    "hoodie.clean.commits.retained": 1,
+    "lsm.read.threads": 1,
+}
+KINDS: dict[str, dict[str, object]] = {
+    "version 10": {},
+    "default layout": {"hoodie.table.storage.layout": "default"},
+    "copy on write": {"hoodie.table.type": "COPY_ON_WRITE"},
+    "version 9": {"hoodie.write.table.version": 9},
+    "copy on write of version 9": {"hoodie.table.type": "COPY_ON_WRITE", "hoodie.write.table.version": 9},
+    "commit time": {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"},
+    "partial updates": {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"},
+}
+
+
+def batch(draw: random.Random, step: int, count: int = 12, *, parts: str = "ab") -> pa.Table:
+    """Rows whose ordering values may be older than those that are there; a few are deletes by their column."""
+    rows = [
+        {
+            "id": f"k{draw.randrange(30):02d}",
+            "part": draw.choice(parts),
+            "n": step,
+            "gone": draw.random() < 0.15,
+            "ts": max(0, step + draw.randrange(-3, 2)),
+        }
+        for _ in range(count)
+    ]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def schema_of(kind: str) -> pa.Schema:
+    return pa.schema([field if field.name != "gone" else field.with_name("_hoodie_is_deleted") for field in SCHEMA])
+
+
+def written(draw: random.Random, step: int, count: int = 12) -> pa.Table:
+    return batch(draw, step, count).rename_columns(["id", "part", "n", "_hoodie_is_deleted", "ts"])
+
+
+ACTIONS = ("upsert", "upsert", "delete", "compact", "upsert", "overwrite", "delete", "clean", "upsert")
+
+
+def act(table: LsmTable, action: str, draw: random.Random, step: int) -> None:
+    if action == "upsert":
+        table.upsert(written(draw, step))
+    elif action == "delete":
+        table.delete(written(draw, step, 6))
+    elif action == "overwrite":
+        table.insert_overwrite(written(draw, step, 4))
+    elif action == "clean":
+        table.clean()
+    elif not table.config.is_copy_on_write:
+        table.compact()
+
+
+def has_index(root: Path) -> bool:
+    return "record_index" in load_properties(LocalStorage(root)).get(PARTITIONS, "")
+
+
+@pytest.mark.parametrize("kind", KINDS if EVERY_CALL else ["version 10", "version 9", "copy on write", "commit time"])
+def test_it_has_the_keys_of_each_partition_after_each_action(kind: str, tmp_path: Path) -> None:
+    draw, compared = random.Random(kind), 0
+    table = LsmTable.create(tmp_path, schema_of(kind), {**OPTIONS, **LOCATED_BY_PARTITION, **KINDS[kind]})
+    for step, action in enumerate((*ACTIONS, *draw.choices(ACTIONS, k=random_cases(30, 1))), 1):
+        act(table, action, draw, step)
+        assert has_index(tmp_path) == (step > 1)
+        compared += assert_locations(tmp_path) if step > 1 else 0
+        assert_settled(tmp_path)
+    assert compared > 60
+
+
+def test_a_global_index_follows_rollbacks_restores_and_overwrites_of_a_table_without_partitions(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    plain = {key: value for key, value in OPTIONS.items() if "partitionpath" not in key}
+    table = LsmTable.create(tmp_path, schema_of(""), {**plain, **LOCATED})
+    assert has_index(tmp_path) is False
+    steps: list[Callable[[], object]] = [
+        lambda: table.upsert(written(draw, 3)),
+        lambda: table.savepoint(),
+        lambda: table.upsert(written(draw, 4)),
+        lambda: table.rollback(),
+        lambda: table.delete(written(draw, 6, 8)),
+        lambda: table.rollback(),
+        lambda: table.upsert(written(draw, 7)),
+        lambda: table.compact(),
+        lambda: table.insert_overwrite_table(written(draw, 8, 5)),
+        lambda: table.rollback(),
+        lambda: table.upsert(written(draw, 9)),
+        lambda: table.restore(table.savepoints[0].instant.requested),
+        lambda: table.upsert(written(draw, 10)),
+        lambda: table.insert_overwrite_table(written(draw, 11, 5)),
+        lambda: table.upsert(written(draw, 12)),
+    ]
+    table.upsert(written(draw, 1))
+    compared = 0
+    for step in steps:
+        step()
+        if has_index(tmp_path):
+            compared += assert_locations(tmp_path)
+        if has_metadata_table(tmp_path):  # a restore drops it
+            assert_settled(tmp_path)
+    assert compared > 60
+
+
+def test_a_delete_that_is_older_than_its_row_leaves_the_key_and_one_that_is_not_takes_it_until_a_newer_row_comes(
+    tmp_path: Path,
+) -> None:
+    table = LsmTable.create(tmp_path, schema_of(""), {**OPTIONS, **LOCATED_BY_PARTITION})
+
+    def row(ts: int, *, gone: bool = False) -> pa.Table:
+        found = {"id": ["k"], "part": ["a"], "n": [1], "_hoodie_is_deleted": [gone], "ts": [ts]}
+        return pa.Table.from_pydict(found, schema_of(""))
+
+    table.upsert(row(5))
+    expected = []
+    for rows, live in ((row(6), 1), (row(4, gone=True), 1), (row(7, gone=True), 0), (row(3), 0), (row(7), 1)):
+        table.upsert(rows)
+        expected.append(live)
+        assert assert_locations(tmp_path) == live
+    table.delete(row(8))
+    assert assert_locations(tmp_path) == 0
+    table.compact()
+    table.upsert(row(9))
+    assert assert_locations(tmp_path) == 1
+
+
+def test_a_global_index_is_not_kept_of_keys_that_are_in_two_partitions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    draw = random.Random(2)
+    table = LsmTable.create(tmp_path, schema_of(""), {**OPTIONS, **LOCATED})
+    both = pa.concat_tables([batch(draw, 1, 1, parts="a")] * 2).set_column(1, "part", pa.array(["a", "b"]))
+    table.upsert(batch(draw, 1, 4, parts="a").rename_columns(schema_of("").names).filter(pa.array([True] * 4)))
+    table.upsert(batch(draw, 2, 9, parts="a").rename_columns(schema_of("").names))
+    assert has_index(tmp_path)
+    assert assert_locations(tmp_path) > 3
+    key = table.scan().to_arrow()["id"][0].as_py()
+    elsewhere = {"id": [key], "part": ["b"], "n": [1], "_hoodie_is_deleted": [False], "ts": [9]}
+    table.delete(pa.Table.from_pydict(elsewhere, schema_of("")))
+    assert has_index(tmp_path)
+    assert assert_locations(tmp_path) > 3
+    table.upsert(pa.Table.from_pydict(elsewhere, schema_of("")))
+    assert not has_index(tmp_path)
+    assert "has rows in several partitions" in caplog.text
+    table.upsert(both.rename_columns(schema_of("").names))
+    assert not has_index(tmp_path)
+    other = LsmTable(tmp_path, {**OPTIONS, **LOCATED_BY_PARTITION})
+    other.upsert(batch(draw, 3, 9).rename_columns(schema_of("").names))
+    assert has_index(tmp_path)
+    assert assert_locations(tmp_path) > 3
+
+
+@pytest.mark.parametrize("fault", [Fault.KILL_BEFORE, Fault.KILL_AFTER], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("what", ["made", "kept", "dropped", "grown"])
+def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, fault: Fault, tmp_path: Path) -> None:
+    draw = random.Random(what)
+    template = tmp_path / "template"
+    located = {**OPTIONS, **LOCATED_BY_PARTITION}
+    without = {**OPTIONS, "hoodie.metadata.enable": True, "hoodie.metadata.record.level.index.enable": False}
+    before, after = without if what == "made" else located, without if what == "dropped" else located
+    LsmTable.create(template, schema_of(""), before)
+    for step in range(1, 5):
+        LsmTable(template, before).upsert(written(draw, step))
+    parts = ["a", "b", "c"] if what == "grown" else ["a", "b"]
+    more = written(draw, 5)
+    more = more.set_column(1, "part", pa.array([parts[place % len(parts)] for place in range(len(more))]))
+
+    def upsert(root: Path, fates: dict[int, Fault]) -> FaultyStorage:
+        table = LsmTable(root, after)
+        faulty = FaultyStorage(LocalStorage(root), fates)
+        table.storage = faulty
+        with suppress(Killed, OSError, LsmError):
+            table.upsert(more)
+        return faulty
+
+    unharmed = shutil.copytree(template, tmp_path / "unharmed")
+    calls = upsert(unharmed, {}).calls
+    expected = sorted(map(repr, LsmTable(unharmed).scan().to_arrow().to_pylist()))
+    chosen = [number for number, (_, path) in enumerate(calls) if ".hoodie" in path]
+    for call in sample(chosen, 3 * len(what) + 5 * (fault is Fault.KILL_AFTER), 61):
+        root = shutil.copytree(template, tmp_path / "copy")
+        upsert(root, {call: fault})
+        if has_index(root):
+            assert_locations(root)
+        upsert(root, {})
+        assert sorted(map(repr, LsmTable(root).scan().to_arrow().to_pylist())) == expected
+        assert has_index(root) is (what != "dropped")
+        if what != "dropped":
+            assert_locations(root)
+        assert_settled(root)
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("form", [LOCATED, LOCATED_BY_PARTITION], ids=["global", "by partition"])
+def test_it_gets_more_file_groups_when_its_keys_have_become_many(form: dict[str, object], tmp_path: Path) -> None:
+    draw = random.Random(5)
+    sizes = {
+        "hoodie.metadata.record.index.min.filegroup.count": 1,
+        "hoodie.metadata.record.index.max.filegroup.count": 9,
+        "hoodie.metadata.partitioned.record.index.max.filegroup.count": 4,
+        "hoodie.metadata.record.index.max.filegroup.size": 48 * 3,
+        "hoodie.metadata.compact.max.delta.commits": 3,
+    }
+    options = {**OPTIONS, **sizes, **form, "hoodie.datasource.write.partitionpath.field": "part"}
+    table = LsmTable.create(tmp_path, schema_of(""), options)
+    counts = []
+    for step in range(1, 12):
+        rows = written(draw, step)
+        # A key is in one partition.
+        parts = pa.array(["ab"[int(key[1:]) % 2] for key in rows["id"].to_pylist()])
+        table.upsert(rows.set_column(1, "part", parts))
+        if has_index(tmp_path):
+            assert_locations(tmp_path)
+            index = RecordIndex.open(table.storage, table.timeline, 0.5, TimelineCache())
+            assert index is not None
+            counts.append(sum(map(len, index.shards.values())))
+        assert_settled(tmp_path)
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1] > 4

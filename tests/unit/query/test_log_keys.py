@@ -1,0 +1,266 @@
+"""Look-ups by the key entries of logs: what is opened, and that no key is missed whatever writers do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.format.log.key_entries import CoveredLog, accumulated_text
+from streaming_lsm.index.live_file_groups import LiveFileGroups
+from streaming_lsm.query.prune.row_groups import RowGroupCounts
+from streaming_lsm.write.files.earlier_logs import EarlierLogs
+from tests.oracle.validator import validate
+from tests.support.log_compaction import compact_logs
+from tests.support.small_tables import create, data_files, rows, shown
+
+ONE_GROUP: dict[str, object] = {
+    "hoodie.bucket.index.num.buckets": 1,
+    "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+    "hoodie.clean.automatic": False,
+    "lsm.read.threads": 1,
+    "lsm.log.key.index.accumulated": True,
+}
+
+
+def made(root: Path, **options: object) -> LsmTable:
+    return create(root, **{**ONE_GROUP, **options})
+
+
+def write(table: LsmTable, *keys: str, ts: int = 1) -> None:
+    """One log, whose range is wide, so that ranges alone rule out nothing."""
+    table.upsert(rows(*((key, "DE", ts, ts) for key in ("a", *keys, "z"))))
+
+
+def counts(table: LsmTable, *keys: str) -> RowGroupCounts:
+    """What a look-up reads; its rows are those of a scan."""
+    found = table.lookup(list(keys)).to_pylist()
+    assert [tuple(row.values()) for row in found] == [row for row in shown(table) if row[0] in keys]
+    by_filter = table.scan(filter=f"id IN ({', '.join(map(repr, keys))})")
+    assert by_filter.to_arrow().sort_by("id").to_pylist() == found
+    told = table.explain_lookup(list(keys)).counts
+    assert by_filter.explain().counts.unopened == told.unopened
+    return told
+
+
+@contextmanager
+def paused(act: Callable[[], object]) -> Iterator[None]:
+    """Do something while a writer has read the entries of earlier logs, and has not committed."""
+    read, done = EarlierLogs.covered_by, list[bool]()
+
+    def covered_by(self: EarlierLogs, finished: Sequence[CoveredLog]) -> list[CoveredLog]:
+        found = read(self, finished)
+        if not done:
+            done.append(True)
+            act()
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(EarlierLogs, "covered_by", covered_by)
+        yield
+    assert done
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("layout", ["lsm_tree", "default"])
+def test_a_lookup_finds_what_a_scan_finds_in_every_history(tmp_path: Path, layout: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    limit = (65536, 400, 90)[seed]
+    table = made(tmp_path, **{"hoodie.table.storage.layout": layout, "lsm.log.key.index.max.bytes": limit})
+    unopened = 0
+    for ts in range(1, 11):
+        ids = [f"k{number:03}" for number in np.unique(rng.integers(0, 200, 12))]
+        table.upsert(rows(*((key, "DE", ts, ts) for key in ids)))
+        if ts % 3 == 0:
+            table.delete(rows(*((key, "DE", ts, 0) for key in ids[:4])).select(["id", "country", "ts"]))
+        if rng.random() < 0.1:
+            table.compact()
+        elif rng.random() < 0.2:
+            compact_logs(table, lambda instants: instants[:3])
+        number = int(rng.integers(0, 200))
+        unopened += counts(table, f"k{number:03}", f"k{(number * 7) % 200:03}").unopened
+    assert unopened > (0, 0, -1)[seed]
+    if layout == "lsm_tree":
+        assert validate(str(tmp_path)) == []
+
+
+def test_one_footer_tells_of_many_logs(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    for number in range(8):
+        write(table, f"k{number}")
+    assert counts(table, "k9") == RowGroupCounts(files=1, files_skipped=1, row_groups=1, by_bloom=1, unopened=7)
+    found = counts(table, "k3")
+    assert (found.files, found.files_skipped, found.unopened) == (2, 1, 6)
+    assert "files: 1 of 8 read; 1 skipped by keys and statistics, 6 skipped by the key entries of newer logs" in str(
+        table.explain_lookup(["k3"])
+    )
+    assert counts(LsmTable(tmp_path, {"lsm.read.threads": 1}), "k3") == found
+
+
+def test_a_bucket_table_has_no_accumulated_entries_unless_asked(tmp_path: Path) -> None:
+    table = made(tmp_path, **{"lsm.log.key.index.accumulated": None})
+    for number in range(8):
+        write(table, f"k{number}")
+    assert counts(table, "k9") == RowGroupCounts(files=8, files_skipped=8, row_groups=8, by_bloom=8)
+
+
+def test_a_log_that_is_committed_late_is_searched(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    other = LsmTable(tmp_path, table.options)
+    write(table, "k0")
+    with paused(lambda: [write(other, f"k{number}") for number in (2, 3, 4)]):
+        write(table, "k1")
+    write(table, "k5")
+    for number in range(6):
+        assert counts(table, f"k{number}").unopened
+    late = [log.name.instant for log in table.file_slices()[0].logs]
+    assert len(late) == 6
+    assert validate(str(tmp_path)) == []
+
+
+def test_an_entry_of_a_log_that_was_rolled_back_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(tmp_path)
+    write(table, "k0")
+    write(table, "k1")
+    other = LsmTable(tmp_path, table.options)
+
+    def dies(*_: object) -> None:
+        every = sorted(path for path in data_files(tmp_path) if path.endswith(".log.parquet"))
+        assert len(every) == 3
+        monkeypatch.setattr(LiveFileGroups, "newest_logs", {("DE", 0): tuple(every)})
+        write(other, "k3")
+        raise RuntimeError("the writer dies")
+
+    monkeypatch.setattr(table, "commit", dies)
+    with pytest.raises(RuntimeError):
+        write(table, "k2")
+    monkeypatch.undo()
+    write(other, "k4")
+    assert [row[0] for row in shown(other)] == ["a", "k0", "k1", "k3", "k4", "z"]
+    newest = (tmp_path / other.file_slices()[0].logs[2].path).read_bytes()
+    assert newest.count(b'"size":') == 3
+    assert (counts(other, "k2").rows, counts(other, "k2").unopened) == (0, 2)
+    assert (counts(other, "k1").rows, counts(other, "k1").unopened) == (3, 1)
+
+
+def test_after_a_compaction_that_leaves_logs_behind_entries_are_those_of_the_new_slice(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    other = LsmTable(tmp_path, table.options)
+    for round in range(6):
+        for number in range(3):
+            write(table, f"k{round}{number}")
+        with paused(other.compact):
+            write(table, f"late{round}")
+        (found,) = table.file_slices()
+        assert [log.name.instant < found.base_instant for log in found.logs] == [True]
+    for number in range(4):
+        write(table, f"new{number}")
+    absent = counts(table, "k9")
+    assert (absent.files, absent.unopened) == (3, 3)
+    assert counts(table, "late5", "late0", "k21").rows
+    newest = table.storage.open_input(table.file_slices()[0].logs[-1].path).read()
+    assert newest.count(b'"size":') <= 4
+
+
+def test_logs_without_entries_are_indexed_by_the_next_write(tmp_path: Path) -> None:
+    old = made(tmp_path, **{"lsm.log.key.index.enabled": False})
+    for number in range(6):
+        write(old, f"k{number}")
+    assert counts(old, "k9").unopened == 0
+    table = LsmTable(tmp_path, {**ONE_GROUP})
+    write(table, "k6")
+    assert counts(table, "k9").unopened == 6
+    assert counts(table, "k4").unopened == 5
+
+
+Change = Callable[[Sequence[CoveredLog]], str]
+SPOILED: dict[str, Change] = {
+    "no JSON": lambda logs: accumulated_text(logs)[:-1],
+    "another checksum": lambda logs: "0" * 8 + accumulated_text(logs)[8:],
+    "another size": lambda logs: accumulated_text([replace(log, size=log.size + 1) for log in logs]),
+    "another file": lambda logs: accumulated_text([replace(log, name=f"0{log.name}") for log in logs]),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_what_contradicts_the_files_is_left_out(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streaming_lsm.write.files.native_log_writer.accumulated_text", SPOILED[how])
+    table = made(tmp_path)
+    for number in range(4):
+        write(table, f"k{number}")
+        assert counts(table, f"k{number // 2}").unopened == 0
+    assert counts(table, "k9").files == 4
+
+
+def test_a_log_that_cannot_be_read_ends_an_entry_and_fails_no_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path)
+    for number in range(3):
+        write(table, f"k{number}")
+    read = table.storage.open_input
+
+    def damaged(path: str) -> object:
+        if path.endswith(".log.parquet"):
+            raise OSError(5, "Input/output error", path)
+        return read(path)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(table.storage), "open_input", lambda _, path: damaged(path))
+        write(table, "k3")
+    assert counts(table, "k0").unopened == 0
+
+
+def test_a_commit_reads_as_many_entries_with_many_logs_as_with_few(tmp_path: Path) -> None:
+    table, blocks = made(tmp_path), list[str]()
+    read = EarlierLogs._block
+
+    def counted(self: EarlierLogs, path: str, among: dict[str, str]) -> list[CoveredLog] | None:
+        blocks.append(path)
+        return read(self, path, among)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(EarlierLogs, "_block", counted)
+        taken = []
+        for number in range(32):
+            before = len(blocks)
+            write(table, f"k{number}")
+            taken.append(len(blocks) - before)
+    assert sum(taken[:12]) <= 24
+    assert sum(taken[20:]) <= 24
+    assert max(taken) <= 7
+
+
+def test_a_log_of_too_many_keys_has_a_range_and_is_covered_by_it(tmp_path: Path) -> None:
+    table = made(tmp_path, **{"lsm.log.key.index.max.bytes": 600})
+    table.upsert(rows(*((f"k{number:04}", "DE", 1, 1) for number in range(0, 4000, 2))))
+    table.upsert(rows(("x", "DE", 1, 1)))
+    assert counts(table, "m").unopened == 1
+    inside = counts(table, "k0001")
+    assert (inside.unopened, inside.files_skipped) == (0, 2)
+
+
+def test_a_log_of_a_thousand_rows_grows_by_less_than_5_kb(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).permutation(10**6)[:1000].tolist()
+    sizes = {}
+    for enabled in (True, False):
+        table = made(tmp_path / str(enabled), **{"lsm.log.key.index.enabled": enabled})
+        table.upsert(rows(*((f"order-{number:010}", "DE", 1, 1) for number in sorted(numbers))))
+        sizes[enabled] = table.file_slices()[0].logs[0].size
+    assert 2000 < sizes[True] - sizes[False] < 3000
+
+
+def test_the_rows_of_partial_updates_are_looked_up(tmp_path: Path) -> None:
+    table = made(tmp_path, **{"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"})
+    schema = pa.schema([("id", pa.string()), ("country", pa.string()), ("ts", pa.int64()), ("qty", pa.int32())])
+    for ts in range(4):
+        table.upsert(rows(("a", "DE", ts, ts), (f"k{ts}", "DE", ts, ts), ("z", "DE", ts, ts)))
+    table.upsert(pa.table({"id": ["k1"], "country": ["DE"], "ts": [9], "qty": [None]}, schema=schema))
+    assert table.get("k1") == {"id": "k1", "country": "DE", "ts": 9, "qty": 1}
+    assert counts(table, "k1").unopened
