@@ -24,7 +24,7 @@ from streaming_lsm.txn.retries import Attempt
 from tests.oracle.reader import read_snapshot
 from tests.support.crash_points import EVERY_CALL
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
-from tests.support.metadata_tables import assert_settled
+from tests.support.metadata_tables import assert_indexes, assert_locations, assert_settled
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, grow, reopened
 from tests.support.small_tables import create, rows, shown
 
@@ -248,15 +248,23 @@ def test_replaced_file_groups_are_cleaned_and_the_clustering_is_archived(tmp_pat
     assert_sound(few, model)
 
 
-def test_the_metadata_table_follows(tmp_path: Path) -> None:
-    table, model = grown(
-        tmp_path, **{"hoodie.metadata.enable": True, "hoodie.metadata.index.column.stats.enable": True}
-    )
+@pytest.mark.parametrize("index", ["SIMPLE", "RECORD_INDEX"])
+def test_all_partitions_of_the_metadata_table_follow(tmp_path: Path, index: str) -> None:
+    options = {
+        "hoodie.metadata.enable": True,
+        "hoodie.metadata.index.column.stats.enable": True,
+        "hoodie.index.type": index,
+    }
+    table, model = grown(tmp_path, **options)
     table.cluster()
-    assert_settled(tmp_path)
-    grow(table, model, 3)
-    assert_settled(tmp_path)
-    assert shown(table) == sorted(model.values())
+    for batch in (3, 4):
+        assert_settled(tmp_path)
+        assert_indexes(table)
+        if index == "RECORD_INDEX":
+            assert assert_locations(tmp_path) == len(model)
+        grow(table, model, batch)
+        assert shown(table) == sorted(model.values())
+        table.cluster()
 
 
 def test_a_rollback_and_a_restore_undo_a_clustering(tmp_path: Path) -> None:
