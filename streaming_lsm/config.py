@@ -159,6 +159,22 @@ def integer(key: str, default: int, group: str, doc: str, *aliases: str, minimum
     )
 
 
+def layout(
+    key: str, default: str, allowed: tuple[str, ...], refused: tuple[str, ...], group: str, doc: str
+) -> Option[str]:
+    """Define an option of a data layout, in Hudi's spellings of all releases: ``z-order`` is ``ZORDER``, too."""
+    choose = _choice(*allowed)
+    plain = {name.replace("-", ""): name for name in allowed}
+
+    def parse(value: object) -> str:
+        name = value.strip().lower() if isinstance(value, str) else value
+        if name in refused:
+            raise ValueError(f"{name} is not supported by this release: expected one of " + ", ".join(allowed))
+        return choose(plain.get(name, name) if isinstance(name, str) else name)
+
+    return _register(Option(key=key, default=default, parse=parse, kind=" \\| ".join(allowed), group=group, doc=doc))
+
+
 def fraction(key: str, default: float, group: str, doc: str) -> Option[float]:
     return _register(Option(key=key, default=default, parse=_fraction, kind="number", group=group, doc=doc))
 
@@ -361,6 +377,25 @@ TTL_MOST = integer("hoodie.partition.ttl.strategy.max.delete.partitions", 1000, 
 ARCHIVE_AUTOMATIC = boolean("hoodie.archive.automatic", True, _SERVICES, "After a write, move completed actions that nothing needs any more from the active timeline into the history.")
 KEEP_MIN_COMMITS = integer("hoodie.keep.min.commits", 11, _SERVICES, "Commits that archiving leaves on the active timeline; more than `hoodie.clean.commits.retained`. Not set: at least one more than that. Hudi's default is 20.", minimum=1)
 KEEP_MAX_COMMITS = integer("hoodie.keep.max.commits", 14, _SERVICES, "Commits on the active timeline beyond which archiving begins; more than `hoodie.keep.min.commits`. Not set: at least three more than that. Hudi's default is 30.", minimum=2)
+
+_CLUSTERING = "Clustering"
+CLUSTER_INLINE = boolean("hoodie.clustering.inline", False, _CLUSTERING, "After a write, run pending clusterings, and schedule and run a new one when it is due. For tables without buckets.", "hoodie.datasource.clustering.inline.enable")
+CLUSTER_SCHEDULE = boolean("hoodie.clustering.schedule.inline", False, _CLUSTERING, "After a write, only schedule a clustering when it is due; `lsm cluster` or `jobs/cluster.py` runs it. Until then writes of its file groups are refused.")
+CLUSTER_COMMITS = integer("hoodie.clustering.inline.max.commits", 4, _CLUSTERING, "Commits since the last clustering after which the next one is due.", "hoodie.clustering.async.max.commits", minimum=1)
+CLUSTER_COLUMNS = fields("hoodie.clustering.plan.strategy.sort.columns", _CLUSTERING, "Columns by which a clustering sorts rows; not set: by record key. In the lsm_tree layout they decide which rows a file group has, and each file is sorted by record key.")
+CLUSTER_LAYOUT = layout("hoodie.layout.optimize.strategy", "linear", ("linear", "z-order"), ("hilbert",), _CLUSTERING, "Order of rows by several columns. linear: by the first column, then the second. z-order: by all of them alike, along a space-filling curve over the ranks of their values.")
+CLUSTER_TARGET_BYTES = integer("hoodie.clustering.plan.strategy.target.file.max.bytes", 1073741824, _CLUSTERING, "Size in bytes of the files that a clustering writes.", minimum=1)
+CLUSTER_SMALL_BYTES = integer("hoodie.clustering.plan.strategy.small.file.limit", 314572800, _CLUSTERING, "File slices with a base file of this size in bytes or more are not clustered.", minimum=1)
+CLUSTER_GROUP_BYTES = integer("hoodie.clustering.plan.strategy.max.bytes.per.group", 2147483648, _CLUSTERING, "Most bytes of files whose rows are sorted together, by one task.", minimum=1)
+CLUSTER_GROUPS = integer("hoodie.clustering.plan.strategy.max.num.groups", 30, _CLUSTERING, "Most such groups of one clustering.", minimum=1)
+CLUSTER_SINGLE = boolean("hoodie.clustering.plan.strategy.single.group.clustering.enabled", True, _CLUSTERING, "Cluster a file slice also if no other one of its partition is sorted together with it.")
+CLUSTER_FILTER = choice("hoodie.clustering.plan.partition.filter.mode", "NONE", ("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"), _CLUSTERING, "Partitions that are clustered. NONE: all. RECENT_DAYS: the last ones by their paths. SELECTED_PARTITIONS: a range of paths.")
+CLUSTER_RECENT = integer("hoodie.clustering.plan.strategy.daybased.lookback.partitions", 2, _CLUSTERING, "RECENT_DAYS: number of partitions that are clustered.", minimum=1)
+CLUSTER_SKIPPED = integer("hoodie.clustering.plan.strategy.daybased.skipfromlatest.partitions", 0, _CLUSTERING, "RECENT_DAYS: number of the last partitions that are left out.")
+CLUSTER_BEGIN = text("hoodie.clustering.plan.strategy.cluster.begin.partition", None, _CLUSTERING, "SELECTED_PARTITIONS: the first partition path.")
+CLUSTER_END = text("hoodie.clustering.plan.strategy.cluster.end.partition", None, _CLUSTERING, "SELECTED_PARTITIONS: the last partition path.")
+CLUSTER_PARTITIONS = pattern("hoodie.clustering.plan.strategy.partition.regex.pattern", _CLUSTERING, "Cluster only partitions whose whole path matches this pattern.")
+CLUSTER_SELECTED = text("hoodie.clustering.plan.strategy.partition.selected", None, _CLUSTERING, "Paths of the partitions that are clustered, separated by commas. Not set: all.")
 
 _METADATA = "Metadata table"
 METADATA_ENABLE = boolean("hoodie.metadata.enable", False, _METADATA, "true: create a metadata table with the partition `files` if there is none, and read file listings from it. false, set by a writer: drop the metadata table. Not set: maintain the partition `files` of an existing metadata table, and list folders. Hudi's default is true.")

@@ -43,7 +43,7 @@ from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.txn.dropped_columns import DROPPED_KEY, dropped_columns, dropped_entry
 from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.outcome import Outcome
-from streaming_lsm.txn.planned_actions import pending_compactions
+from streaming_lsm.txn.planned_actions import pending_rewrites
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import evolved_columns
 from streaming_lsm.write.intake.tombstones import open_deletes, topics_of
@@ -415,12 +415,13 @@ class WritableTable(MaintainedTable):
         """Check that columns may be changed now.
 
         Raises:
-            CommitConflict: columns are renamed, and a compaction is pending, which may be run with the old names.
+            CommitConflict: columns are renamed, and a compaction or clustering is pending, which may be run with the
+                old names.
         """
-        if change.renamed and (pending := pending_compactions(timeline)):
+        if change.renamed and (pending := pending_rewrites(timeline)):
             raise CommitConflict(
                 f"{pending[0].path} in {self.path} is pending, and would write files with the old names of columns: "
-                "run the compaction, then rename the columns again"
+                f"run the {pending[0].action}, then rename the columns again"
             )
 
     def _schema_after(self, timeline: Timeline, plan: WritePlan, change: ColumnChange) -> Mapping[str, str]:
