@@ -19,7 +19,7 @@ from streaming_lsm.errors import CommitConflict, ConfigError, LsmError, SchemaEr
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
-from streaming_lsm.index.bucket_check import check_buckets
+from streaming_lsm.index.bucket_check import check_buckets, check_no_buckets
 from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.index.group_numbering import numbering_of
 from streaming_lsm.index.insert_groups import FileSizes
@@ -481,6 +481,8 @@ class WritableTable(MaintainedTable):
             self._timelines.is_config_checked = True
         view = self._context.view(timeline)
         groups.refresh(view)
+        if not self.config.has_buckets:
+            check_no_buckets(self.config, list(groups.file_ids.values()), self.path)
         if self.config.is_copy_on_write and groups.have_rows_in_logs:
             raise UnsupportedTable(
                 f"the table at {self.path} is COPY_ON_WRITE but has log files, whose rows a write would lose: "

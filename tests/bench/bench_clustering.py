@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streaming_lsm import LsmTable
 from streaming_lsm.storage.local import LocalStorage
-from tests.bench.result import Result
+from tests.bench.result import BYTES_READ, Result
 
 ROWS, BATCHES = 3_000_000, 6
 FILE_BYTES = 4 << 20
@@ -68,10 +68,10 @@ def _clustered(root: Path, columns: str, layout: str) -> tuple[LsmTable, str]:
 
 
 def _result(name: str, table: LsmTable, filters: list[str], speed: str) -> Result:
-    whole = _read_mib(table, None)
-    read = tuple(_read_mib(table, where) for where in filters)
+    whole = _bytes_read(table, None)
+    read = tuple(_bytes_read(table, where) for where in filters)
     note = f"a scan of the {len(table.file_slices())} files; {speed}"
-    return Result(name, read, (whole,), ROWS, "MiB read", TARGET, False, note, timed=False)
+    return Result(name, read, (whole,), ROWS, BYTES_READ, TARGET, False, note)
 
 
 def _written(root: Path, options: Mapping[str, object]) -> LsmTable:
@@ -106,13 +106,13 @@ def _range(column: str, number: int, share: float = SHARE) -> str:
     return f"{column} >= {low} and {column} < {high}"
 
 
-def _read_mib(table: LsmTable, where: str | None) -> float:
-    """MiB of data files and of the metadata table that a scan reads."""
+def _bytes_read(table: LsmTable, where: str | None) -> float:
+    """Bytes of data files and of the metadata table that a scan reads."""
     opened = LsmTable(table.path, table.options)
     opened.storage = storage = CountingStorage(table.path.removeprefix("file://"))
     rows = opened.scan(filter=where).to_arrow().num_rows
     assert rows == ROWS if where is None else 0 < rows < 0.02 * ROWS
-    return storage.bytes / 2**20
+    return float(storage.bytes)
 
 
 class CountingStorage(LocalStorage):

@@ -193,3 +193,15 @@ def test_a_row_is_updated_where_it_lives_and_not_where_it_was_deleted(tmp_path: 
         LsmTable(tmp_path, {"hoodie.index.type": index}).upsert(rows(3, 1, value))
         found = LsmTable(tmp_path).lookup(["key-000003"])
         assert found.column("v").to_pylist() == [value]
+
+
+def test_a_bucketed_table_of_another_program_is_not_taken_for_one_without_buckets(tmp_path: Path) -> None:
+    bucketed = {**OPTIONS, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 8}
+    LsmTable.create(tmp_path, rows(0, 1).schema, bucketed).upsert(rows(0, 100))
+    properties = tmp_path / ".hoodie" / "hoodie.properties"
+    kept = [line for line in properties.read_text().splitlines() if not line.startswith(("lsm.", "#lsm."))]
+    properties.write_text("\n".join(kept) + "\n")
+    with pytest.raises(ConfigError, match="begin with buckets"):
+        LsmTable(tmp_path, {"hoodie.index.type": "SIMPLE"}).upsert(rows(50, 100, 1))
+    LsmTable(tmp_path, {"hoodie.bucket.index.num.buckets": 8}).upsert(rows(50, 100, 1))
+    assert LsmTable(tmp_path).scan().count() == 150
