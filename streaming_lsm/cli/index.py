@@ -14,10 +14,14 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.services.indexes.check import IndexCheck
 from streaming_lsm.services.indexes.inventory import IndexState
+from streaming_lsm.services.indexes.names import SECONDARY
 from streaming_lsm.table import LsmTable
 
 _UNSOUND = 1
-_PARTITION = "partition of the metadata table: files, column_stats, partition_stats, bloom_filters or record_index"
+_PARTITION = (
+    "partition of the metadata table: files, column_stats, partition_stats, bloom_filters, record_index or "
+    "secondary_index_NAME"
+)
 
 
 def index_verb(verb: argparse.ArgumentParser) -> None:
@@ -25,7 +29,9 @@ def index_verb(verb: argparse.ArgumentParser) -> None:
     verbs = verb.add_subparsers(title="commands", required=True, metavar="COMMAND")
     create = _arguments(verbs.add_parser("create", help="make an index of all rows and files, under the table's lock"))
     create.add_argument("partition", metavar="PARTITION", help=_PARTITION)
-    create.add_argument("--columns", metavar="A,B", help="of column_stats: the columns; by default the first 32")
+    create.add_argument(
+        "--columns", metavar="A,B", help="of column_stats, by default the first 32; of an index by value"
+    )
     create.add_argument("--by-partition", action="store_true", help="of record_index: file groups for each partition")
     create.set_defaults(run=_create)
     drop = _arguments(verbs.add_parser("drop", help="drop an index; files with all others"))
@@ -55,7 +61,10 @@ def _opened(arguments: argparse.Namespace, more: dict[str, str] | None = None) -
 def _create(arguments: argparse.Namespace) -> None:
     more = {}
     if arguments.columns:
-        more[config.METADATA_RANGED_COLUMNS.key] = arguments.columns
+        is_secondary = arguments.partition.startswith(SECONDARY)
+        more[(config.SECONDARY_INDEX_COLUMN if is_secondary else config.METADATA_RANGED_COLUMNS).key] = (
+            arguments.columns
+        )
     if arguments.by_partition:
         more[config.PARTITIONED_RECORD_INDEX.key] = "true"
     table, name = _opened(arguments, more), arguments.partition

@@ -22,8 +22,17 @@ from streaming_lsm.metadata.dropping import partition_names
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.followed_columns import flat_columns
 from streaming_lsm.metadata.index_definitions import read_definitions
+from streaming_lsm.metadata.partitions.registry import is_known
 from streaming_lsm.services.context import ServiceContext
-from streaming_lsm.services.indexes.names import COLUMN_STATS, FILES, OPTIONS, RECORD_INDEX, in_order, is_refused
+from streaming_lsm.services.indexes.names import (
+    COLUMN_STATS,
+    FILES,
+    OPTIONS,
+    RECORD_INDEX,
+    SECONDARY,
+    in_order,
+    is_refused,
+)
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -96,7 +105,7 @@ def rebuild_indexes(context: ServiceContext, names: Sequence[str]) -> list[str]:
         UnsupportedTable, CommitConflict, Fenced: see `create_index`; an index that was not created is dropped.
     """
     context.config.check_changeable(context.storage.uri)
-    registered = [name for name in _registered(context.storage) if name in OPTIONS]
+    registered = [name for name in _registered(context.storage) if is_known(name)]
     for name in names:
         _check_known(name)
         if name not in registered or is_refused(name, context.options):
@@ -113,8 +122,9 @@ def rebuild_indexes(context: ServiceContext, names: Sequence[str]) -> list[str]:
 
 
 def _check_known(name: str) -> None:
-    if name not in OPTIONS:
-        raise ConfigError(f"there is no index {name!r} that can be created: expected one of {', '.join(OPTIONS)}")
+    if not is_known(name):
+        expected = f"{', '.join(OPTIONS)} and {SECONDARY}<name>"
+        raise ConfigError(f"there is no index {name!r} that can be created: expected one of {expected}")
 
 
 def _registered(storage: Storage) -> list[str]:
@@ -137,7 +147,13 @@ def _forms(storage: Storage, data: Timeline, given: Options) -> Mapping[str, Opt
     is_said = given.is_set(config.RECORD_INDEX) or given.is_set(config.PARTITIONED_RECORD_INDEX)
     by_path = None if is_said else _is_by_partition(storage, found.get(RECORD_INDEX, {}))
     ranged = own if not given[config.METADATA_RANGED_COLUMNS] else []
+    columns_of = {name: definition.get("sourceFields") for name, definition in found.items()}
     return {
+        **{
+            name: Options({config.SECONDARY_INDEX_COLUMN.key: columns[0]})
+            for name, columns in columns_of.items()
+            if name.startswith(SECONDARY) and isinstance(columns, list) and columns
+        },
         COLUMN_STATS: Options({config.METADATA_RANGED_COLUMNS.key: ranged} if ranged else {}),
         RECORD_INDEX: Options({config.PARTITIONED_RECORD_INDEX.key: by_path} if by_path is not None else {}),
     }

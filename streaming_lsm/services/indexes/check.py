@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from streaming_lsm.metadata.state import check_newest_known, check_up_to_date
 from streaming_lsm.services.context import ServiceContext, read_clean_plan
 from streaming_lsm.services.indexes.bloom_check import check_bloom_filters
 from streaming_lsm.services.indexes.data_readers import DATA_READERS, DataFault
+from streaming_lsm.services.indexes.entry_check import check_secondary_index
 from streaming_lsm.services.indexes.findings import (
     BEHIND,
     DAMAGED,
@@ -36,6 +38,7 @@ from streaming_lsm.services.indexes.names import (
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
+    SECONDARY,
     in_order,
 )
 from streaming_lsm.services.indexes.range_check import check_column_stats, check_partition_stats
@@ -172,13 +175,22 @@ def _look(storage: Storage, moment: _Moment, threads: int, only: str | None) -> 
     return IndexCheck(records, tuple(findings), unchecked)
 
 
-def _checked(name: str, state: CheckedState) -> Checked:
-    if name != FILES and name not in _CHECKS:
+def _check_of(name: str) -> Check:
+    if name == FILES:
+        return _check_files
+    if name.startswith(SECONDARY):
+        return partial(check_secondary_index, name)
+    if name not in _CHECKS:
         raise UnsupportedTable("another program made it; the next write drops it")
+    return _CHECKS[name]
+
+
+def _checked(name: str, state: CheckedState) -> Checked:
+    check = _check_of(name)
     if name != FILES and state.data.layout == FLAT:
         raise UnsupportedTable("it is compared from table version 8 on")
     try:
-        return _check_files(state) if name == FILES else _CHECKS[name](state)
+        return check(state)
     except (CorruptFileError, TableNotFound, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         return Checked(0, (IndexFinding(name, DAMAGED, str(error)),))
     except pa.ArrowInvalid as error:  # a key that is no UTF-8 text

@@ -10,6 +10,7 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.metadata.changed_keys import GroupKeys
+from streaming_lsm.metadata.changed_values import RowValues
 from streaming_lsm.metadata.partitions.base import FileReaders
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
@@ -40,6 +41,22 @@ class _DataKeys:
             yield from FILE_READERS.keys.changed(storage, data, action, commit)
 
 
+class _DataValues:
+    """Reads values of columns in data files; see `StoredValues`."""
+
+    def live(
+        self, storage: Storage, data: Timeline, files: Mapping[str, Mapping[str, int]], column: str
+    ) -> Iterator[RowValues]:
+        with _of_data():
+            yield from FILE_READERS.values.live(storage, data, files, column)
+
+    def changed(
+        self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata, column: str
+    ) -> Iterator[tuple[RowValues, RowValues]]:
+        with _of_data():
+            yield from FILE_READERS.values.changed(storage, data, action, commit, column)
+
+
 @contextmanager
 def _of_data() -> Iterator[None]:
     """Tell errors of data files from those of an index."""
@@ -59,5 +76,5 @@ def _data_bloom(storage: Storage, path: str) -> tuple[str, bytes] | None:
         return FILE_READERS.bloom(storage, path)
 
 
-DATA_READERS = FileReaders(ranges=_data_ranges, bloom=_data_bloom, keys=_DataKeys())
+DATA_READERS = FileReaders(ranges=_data_ranges, bloom=_data_bloom, keys=_DataKeys(), values=_DataValues())
 """They raise `DataFault` in place of `CorruptFileError`."""

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from streaming_lsm import config
 from streaming_lsm.config import Option, Options
-from streaming_lsm.format.metadata import bloom_filters, column_stats, files_partition, partition_stats, record_index
+from streaming_lsm.format.metadata import (
+    bloom_filters,
+    column_stats,
+    files_partition,
+    partition_stats,
+    record_index,
+    secondary_index,
+)
 from streaming_lsm.metadata.partitions.registry import KINDS
 
 FILES = files_partition.PARTITION
@@ -18,6 +25,8 @@ COLUMN_STATS = column_stats.PARTITION
 PARTITION_STATS = partition_stats.PARTITION
 BLOOM_FILTERS = bloom_filters.PARTITION
 RECORD_INDEX = record_index.PARTITION
+SECONDARY = secondary_index.PREFIX
+"""How the names of secondary indexes begin."""
 
 OPTIONS: Mapping[str, Option[bool]] = {
     FILES: config.METADATA_ENABLE,
