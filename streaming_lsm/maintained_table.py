@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Self
 
 from streaming_lsm import config
+from streaming_lsm.config import Options
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.lock.runtime import Runtime
-from streaming_lsm.readable_table import ReadableTable
+from streaming_lsm.readable_table import OptionValues, ReadableTable
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.indexes.changes import create_index, drop_index, rebuild_indexes
 from streaming_lsm.services.indexes.check import IndexCheck, check_indexes
@@ -95,12 +96,12 @@ class MaintainedTable(ReadableTable):
         return list_indexes(self._context)
 
     @names_failures
-    def create_index(self, name: str) -> None:
+    def create_index(self, name: str, form: OptionValues | Options | None = None) -> None:
         """Create an index of all rows and files of the table; other writers wait meanwhile.
 
         Args:
             name: a partition of the metadata table, such as ``record_index``; ``files`` for the metadata table itself.
-                Its form follows from the options of this table, as in a write that creates it.
+            form: options of the index, such as its columns, beside those of this table.
 
         Raises:
             ConfigError: there is one, its name is not known, the options refuse it, or there is no metadata table.
@@ -108,7 +109,7 @@ class MaintainedTable(ReadableTable):
             CommitConflict: other writers held the lock for longer than the options say to wait.
             Fenced: another writer took the lock.
         """
-        create_index(self._context, name)
+        create_index(self._context, name, form if isinstance(form, Options) else Options(form))
 
     @names_failures
     def drop_index(self, name: str) -> None:

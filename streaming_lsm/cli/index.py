@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from streaming_lsm import config
-from streaming_lsm.cli.arguments import given as given_options
-from streaming_lsm.cli.arguments import json_argument, json_line, option_arguments, write_lines
+from streaming_lsm.cli.arguments import json_argument, json_line, opened, option_arguments, write_lines
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.service_job.messages import counted
@@ -53,29 +52,24 @@ def _arguments(verb: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return verb
 
 
-def _opened(arguments: argparse.Namespace, more: dict[str, str] | None = None) -> LsmTable:
-    options = {**(more or {}), **given_options(arguments)}
-    return LsmTable(arguments.table, options, properties=arguments.properties)
-
-
 def _create(arguments: argparse.Namespace) -> None:
-    more = {}
+    form = {}
     if arguments.columns:
         is_secondary = arguments.partition.startswith(SECONDARY)
-        more[(config.SECONDARY_INDEX_COLUMN if is_secondary else config.METADATA_RANGED_COLUMNS).key] = (
+        form[(config.SECONDARY_INDEX_COLUMN if is_secondary else config.METADATA_RANGED_COLUMNS).key] = (
             arguments.columns
         )
     if arguments.by_partition:
-        more[config.PARTITIONED_RECORD_INDEX.key] = "true"
-    table, name = _opened(arguments, more), arguments.partition
-    table.create_index(name)
+        form[config.PARTITIONED_RECORD_INDEX.key] = "true"
+    table, name = opened(arguments), arguments.partition
+    table.create_index(name, form)
     made = next(state for state in table.indexes() if state.name == name)
     said = f"created {name}: {counted(made.records, 'record')} in {counted(made.file_groups, 'file group')}"
     _tell(table, arguments, said, partition=name)
 
 
 def _drop(arguments: argparse.Namespace) -> None:
-    table, name = _opened(arguments), arguments.partition
+    table, name = opened(arguments), arguments.partition
     table.drop_index(name)
     _tell(table, arguments, f"dropped {name}", partition=name)
 
@@ -85,7 +79,7 @@ def _tell(table: LsmTable, arguments: argparse.Namespace, said: str, **parts: ob
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    table, name = _opened(arguments), arguments.partition
+    table, name = opened(arguments), arguments.partition
     found = [state for state in table.indexes() if name in (None, state.name)]
     if not found:
         raise ConfigError(f"{table.path} has no index {name!r}, and it is not one that can be created")
@@ -111,7 +105,7 @@ def _state_lines(found: Sequence[IndexState]) -> Iterator[str]:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    table = _opened(arguments)
+    table = opened(arguments)
     found, rebuilt = table.check_indexes(arguments.partition), list[str]()
     if arguments.repair and not found.is_sound:
         rebuilt = table.rebuild_indexes(list(dict.fromkeys(one.index for one in found.findings)))

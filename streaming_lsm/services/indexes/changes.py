@@ -41,12 +41,13 @@ from streaming_lsm.txn.locked_table import Beside
 _LOG = logging.getLogger(__name__)
 
 
-def create_index(context: ServiceContext, name: str) -> None:
+def create_index(context: ServiceContext, name: str, form: Options) -> None:
     """Create an index of all rows and files that the table has; other writers wait meanwhile.
 
     Args:
         context: the table; its options tell the form of the index, as they do for one that a write creates.
         name: a partition of the metadata table; ``files`` for the metadata table itself.
+        form: options of the index, beside those of the table.
 
     Raises:
         ConfigError: there is one, its name is not known, the options refuse it, or there is no metadata table.
@@ -66,7 +67,7 @@ def create_index(context: ServiceContext, name: str) -> None:
         raise ConfigError(f"{context.storage.uri} has no metadata table: create the index {FILES!r} first")
     context.timelines.known = None
     with context.new_transaction(Beside.ALL) as tx:
-        tx.add_index(name, Options())
+        tx.add_index(name, form)
 
 
 def drop_index(context: ServiceContext, name: str) -> None:

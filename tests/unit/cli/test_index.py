@@ -89,7 +89,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def indexed(template: Path, root: Path, *, by_partition: bool = False) -> LsmTable:
     """A copy of it with all indexes."""
     shutil.copytree(template, root, dirs_exist_ok=True)
-    LsmTable(root, {**FEW_SHARDS, PARTITIONED: True} if by_partition else FEW_SHARDS).create_index("record_index")
+    LsmTable(root, FEW_SHARDS).create_index("record_index", {PARTITIONED: True} if by_partition else None)
     return LsmTable(root, {"lsm.read.threads": 1})
 
 
@@ -145,6 +145,11 @@ def test_indexes_are_created_shown_verified_and_dropped(tmp_path: Path, capsys: 
     assert set(document["records"]) == set(ALL)
     assert document["records"]["record_index"] == 41
     assert run(capsys, "verify", tmp_path, "files").endswith(": no differences\n")
+    run(capsys, "create", tmp_path, "secondary_index_where", "--columns", "country")
+    (state,) = json.loads(run(capsys, "show", tmp_path, "secondary_index_where", "--json"))["indexes"]
+    assert (state["columns"], state["records"]) == (["country"], 41)
+    assert verified(capsys, tmp_path, "secondary_index_where")["records"] == {"secondary_index_where": 41}
+    run(capsys, "drop", tmp_path, "secondary_index_where")
     assert run(capsys, "drop", tmp_path, "record_index") == "dropped record_index\n"
     assert registered(tmp_path) == list(ALL[:-1])
     assert not (tmp_path / METADATA / "record_index").exists()

@@ -240,18 +240,19 @@ def test_what_cannot_be_indexed_is_refused_and_an_index_goes_with_its_record_ind
     table.create_index("files")
     wanted = {"hoodie.metadata.index.secondary.column": "city"}
 
-    def create(options: dict[str, object], why: str) -> None:
+    def create(form: dict[str, object], why: str) -> None:
         with pytest.raises(UnsupportedTable, match=why):
-            LsmTable(tmp_path, options).create_index("secondary_index_one")
+            LsmTable(tmp_path).create_index("secondary_index_one", form)
 
     create({}, "no column is named")
     create(wanted, "no record_index")
     LsmTable(tmp_path).create_index("record_index")
     create({"hoodie.metadata.index.secondary.column": "town"}, "'town' is not in the table")
-    LsmTable(tmp_path, {"hoodie.metadata.index.secondary.column": "n"}).create_index("secondary_index_n")
+    LsmTable(tmp_path).create_index("secondary_index_of_n", {"hoodie.metadata.index.secondary.column": "n"})
+    assert registered(tmp_path) == ["files", "record_index", "secondary_index_of_n"]
     LsmTable(tmp_path, {"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(batch(random.Random(2), 2))
     rows = LsmTable(tmp_path).scan(["_hoodie_record_key", "n"]).to_arrow().to_pylist()
-    assert entries(tmp_path, "secondary_index_n") == {(str(row["n"]), row["_hoodie_record_key"]) for row in rows}
+    assert entries(tmp_path, "secondary_index_of_n") == {(str(row["n"]), row["_hoodie_record_key"]) for row in rows}
     LsmTable(tmp_path).drop_index("record_index")
     LsmTable(tmp_path, {"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(batch(random.Random(3), 3))
     assert registered(tmp_path) == ["files"]
