@@ -60,7 +60,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -
 
 
 def verified(capsys: pytest.CaptureFixture[str], root: Path, *more: str, code: int = 0) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(run(capsys, "verify", root, "--json", *more, code=code))
+    document: dict[str, Any] = json.loads(run(capsys, "verify", root, *more, "--json", code=code))
     assert document["is_sound"] is (code == 0)
     return document
 
