@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
 from streaming_lsm import config
+from streaming_lsm.config import Options
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.lock.runtime import Runtime
-from streaming_lsm.readable_table import ReadableTable
+from streaming_lsm.readable_table import OptionValues, ReadableTable
 from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.services.indexes.changes import create_index, drop_index, rebuild_indexes
+from streaming_lsm.services.indexes.check import IndexCheck, check_indexes
+from streaming_lsm.services.indexes.inventory import IndexState, list_indexes
 from streaming_lsm.services.repair.plan import RepairPlan
 from streaming_lsm.services.repair.runner import propose_repair, repair
 from streaming_lsm.services.restore import RestorePreview, preview_restore, restore
@@ -100,6 +104,58 @@ class MaintainedTable(ReadableTable):
     def archive(self) -> tuple[Instant, ...]:
         """Move completed actions that nothing needs any more into the history; returns them."""
         return self.services.archive()
+
+    @names_failures
+    def indexes(self) -> tuple[IndexState, ...]:
+        """Describe the indexes of the table, the partitions of its metadata table, and those that it could have."""
+        return list_indexes(self._context)
+
+    @names_failures
+    def create_index(self, name: str, form: OptionValues | Options | None = None) -> None:
+        """Create an index of all rows and files of the table; other writers wait meanwhile.
+
+        Args:
+            name: a partition of the metadata table, such as ``record_index``; ``files`` for the metadata table itself.
+            form: options of the index, such as its columns, beside those of this table.
+
+        Raises:
+            ConfigError: there is one, its name is not known, the options refuse it, or there is no metadata table.
+            UnsupportedTable: it cannot be made for this table.
+            CommitConflict: other writers held the lock for longer than the options say to wait.
+            Fenced: another writer took the lock.
+        """
+        create_index(self._context, name, form if isinstance(form, Options) else Options(form))
+
+    @names_failures
+    def drop_index(self, name: str) -> None:
+        """Drop an index, ``files`` with all others; raises `ConfigError` if there is none, else as `create_index`."""
+        drop_index(self._context, name)
+
+    @names_failures
+    def check_indexes(self, name: str | None = None) -> IndexCheck:
+        """Compare the indexes of the table with its files; nothing is changed.
+
+        Args:
+            name: the only one to check; None for all.
+
+        Raises:
+            ConfigError: the table has no such index.
+            CorruptFileError: a data file cannot be read.
+        """
+        return check_indexes(self._context, name)
+
+    @names_failures
+    def rebuild_indexes(self, names: Sequence[str]) -> list[str]:
+        """Drop indexes and create them again in the form that they have, all of them if ``files`` is one of them.
+
+        Returns:
+            The indexes that were created.
+
+        Raises:
+            ConfigError: there is no such index, or the options refuse it; nothing was changed.
+            UnsupportedTable, CommitConflict, Fenced: see `create_index`; what was not created is dropped.
+        """
+        return rebuild_indexes(self._context, names)
 
     @property
     def savepoints(self) -> tuple[Savepoint, ...]:

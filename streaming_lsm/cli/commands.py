@@ -22,6 +22,7 @@ from streaming_lsm.cli.compact import compact_verb
 from streaming_lsm.cli.copy import copy_verb
 from streaming_lsm.cli.files import files_verb
 from streaming_lsm.cli.history import history_verb
+from streaming_lsm.cli.index import index_verb
 from streaming_lsm.cli.lookup import lookup_verb
 from streaming_lsm.cli.options_page import options_page
 from streaming_lsm.cli.partitions import delete_partitions_verb, expire_partitions_verb
@@ -40,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb.
 
     Returns:
-        The exit status: 0 on success, 1 if ``lsm verify`` found faults, 2 after an error, which is printed as one line,
-        130 after Ctrl-C.
+        The exit status: 0 on success, 1 if ``lsm verify`` or ``lsm index verify`` found faults, 2 after an error, which
+        is printed as one line, 130 after Ctrl-C.
     """
     given = sys.argv[1:] if arguments is None else arguments
     for argument in given:
@@ -86,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     verify_verb(verbs.add_parser("verify", help="check that all files are there, readable, sorted and as committed"))
     history_verb(verbs.add_parser("history", help="list the versions of a record key in the files"))
     timeline_verb(verbs.add_parser("timeline", help="list the table's actions"))
+    index_verb(verbs.add_parser("index", help="create, drop, show and verify the indexes of the metadata table"))
     compact_verb(verbs.add_parser("compact", help="merge log files into base files"))
     cluster_verb(verbs.add_parser("cluster", help="sort rows by columns into new file groups"))
     clean_verb(verbs.add_parser("clean", help="delete file slices that no retained commit needs"))

@@ -48,7 +48,11 @@ def drop_metadata_table(storage: Storage, why: str, verify: Callable[[], None] =
 
 
 def drop_others(
-    storage: Storage, properties: Mapping[str, str], kept: Sequence[KeptPartition], verify: Callable[[], None]
+    storage: Storage,
+    properties: Mapping[str, str],
+    kept: Sequence[KeptPartition],
+    verify: Callable[[], None],
+    why: str = "not kept up to date",
 ) -> None:
     """Drop all partitions that are not kept, and delete leftovers of partitions dropped before.
 
@@ -57,6 +61,7 @@ def drop_others(
         properties: its properties.
         kept: the partitions that are kept.
         verify: see `drop_metadata_table`.
+        why: reason, for the log.
 
     Raises:
         Fenced: another writer took the lock.
@@ -68,7 +73,7 @@ def drop_others(
         changes = {PARTITIONS_KEY: ",".join(names), INFLIGHT_KEY: ""}
         update_properties(storage, changes if definitions else {**changes, DEFINITIONS_KEY: None}, verify)
         dropped = ", ".join(sorted(others))
-        _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", dropped, storage.uri)
+        _LOG.warning("dropped %s from the metadata table of %s: %s", dropped, storage.uri, why)
     _remove_partitions(storage, verify, names)
     if definitions:
         keep_definitions(storage, properties, definitions, verify)

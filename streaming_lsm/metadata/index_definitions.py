@@ -44,6 +44,18 @@ def ranged_columns(storage: Storage, properties: Mapping[str, str]) -> Sequence[
     return columns
 
 
+def read_definitions(storage: Storage, properties: Mapping[str, str]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the definitions of all indexes by name; empty if the properties name none.
+
+    Raises:
+        CorruptFileError: the definitions are missing or damaged.
+        UnsupportedTable: they are elsewhere than in `INDEX_DEFINITIONS`.
+    """
+    if DEFINITIONS_KEY not in properties:
+        return {}
+    return {name: found for name, found in _read(storage, _path(properties))[_ALL].items() if isinstance(found, dict)}
+
+
 def ranges_definition(name: str, columns: Sequence[str]) -> dict[str, Any]:
     """Return the definition of an index of ranges, ``column_stats`` or ``partition_stats``, of some columns."""
     return {

@@ -114,7 +114,7 @@ class RecordIndex:
         slices = MetadataFileSlice.newest_of_all(timeline, names, PARTITION, all_groups=True)
         large = frozenset(entry.name for entry in entries if entry.size > _LARGE_LOG)
         until = max((timeline.completion_time(one.base.instant) or "" for one in slices if one.base), default="")
-        _check_merged(timeline, counted_instants(data), until)
+        check_merged(timeline, counted_instants(data), until)
         of_ids = {one.group.file_id: one for one in slices}
         shards = {path: [of_ids[one] for one in ids] for path, ids in by_partition(of_ids).items()}
         native = {str(log) for one in slices for log in one.logs if isinstance(log, LogFileName)}
@@ -280,7 +280,7 @@ def record_locations(
     return None
 
 
-def _check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) -> None:
+def check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) -> None:
     """Check that base files have no records of writes that are not completed, such as one that is rolled back.
 
     Args:

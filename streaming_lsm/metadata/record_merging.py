@@ -17,7 +17,13 @@ from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys, base_name
 from streaming_lsm.format.metadata.parts import named_values, renamed_values
-from streaming_lsm.format.metadata.record_index import PARTITION, decode_locations, encode_locations, shards_of
+from streaming_lsm.format.metadata.record_index import (
+    LOCATIONS,
+    PARTITION,
+    decode_locations,
+    encode_locations,
+    shards_of,
+)
 from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.metadata.commit import NewRecords
@@ -51,6 +57,41 @@ def distributed(merged: Sequence[Encoded], file_ids: Sequence[str], instant: str
         order = sort_keys(KeyWords.of(keys.cast(pa.string())), runs=True).order
         named = named_values(take(values, order), str(base_name(file_id, instant)))  # type: ignore[arg-type]
         yield NewRecords(MetadataFileGroup(PARTITION, file_id), take(keys, order), named)  # type: ignore[arg-type]
+
+
+def newest_locations(
+    found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]
+) -> tuple[pa.BinaryArray, list[pa.RecordBatch]]:
+    """Read the newest location of each key of a shard that is not deleted.
+
+    Args:
+        found: slice of the shard.
+        metadata: storage of the metadata table.
+        counts: whether the log records of an instant are valid, see `counted_instants`.
+
+    Returns:
+        Keys in no order, and their locations, with the columns `LOCATIONS`, in the same order.
+
+    Raises:
+        CorruptFileError, UnsupportedTable: a file cannot be read.
+        FileNotFoundError: a file was deleted meanwhile.
+    """
+    keys: list[Any] = []
+    locations: list[pa.RecordBatch] = []
+    seen: Any = pa.array([], pa.binary())
+    for part in reversed(list(found.parts(metadata, counts))):
+        if isinstance(part, DeletedKeys):
+            texts: Any = part.keys
+            seen = pa.concat_arrays([seen, texts.cast(pa.binary())])
+            continue
+        cells = list(part.cells())
+        of_part: Any = pa.concat_arrays([pa.array([], pa.binary()), *(some.keys for some in cells)])
+        is_new = pc.invert(pc.is_in(of_part, value_set=seen))
+        decoded = [decode_locations(some, part.schema_json, part.source) for some in cells]
+        keys.append(of_part.filter(is_new))
+        locations += pa.Table.from_batches(decoded, LOCATIONS).filter(is_new).to_batches()
+        seen = pa.concat_arrays([seen, of_part])
+    return pa.concat_arrays([pa.array([], pa.binary()), *keys]), locations
 
 
 def merged_slice(

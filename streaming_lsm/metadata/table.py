@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from streaming_lsm.config import (
     ARCHIVE_AUTOMATIC,
@@ -18,7 +19,7 @@ from streaming_lsm.config import (
     METADATA_ENABLE,
     Options,
 )
-from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
@@ -178,12 +179,18 @@ class MetadataTable:
         if self._timeline is not None and not self._is_unsettled:
             self._compact(self._timeline, data, times)
         if self._wanted and self._timeline is None:
-            self._create(data, times)
+            try:
+                self._create(data, times)
+            except UnsupportedTable as error:
+                _LOG.warning("no metadata table was created for %s: %s", self._storage.uri, error)
         # Neither must a partition that is made now.
         for kind, asked in self._asked.items():
             for name, wanted in asked.items():
                 if wanted and name not in self._names and not self._is_unsettled:
-                    self._add(kind, name, data, times)
+                    try:
+                        self._add(kind, name, self._context, data, times)
+                    except DAMAGE as error:
+                        _LOG.warning("no %s was created for %s: %s", name, self._storage.uri, error)
         self._data = data
 
     def record(self, action: Instant, data: bytes, times: InstantSource, commit: CommitMetadata | None = None) -> None:
@@ -322,25 +329,58 @@ class MetadataTable:
         check_metadata_commits(self._storage, data, timeline)
 
     def _create(self, data: Timeline, times: InstantSource) -> None:
-        try:
-            create_metadata_table(self._storage, data, times, self._lock)
-        except UnsupportedTable as error:
-            _LOG.warning("no metadata table was created for %s: %s", self._storage.uri, error)
-            return
+        create_metadata_table(self._storage, data, times, self._lock)
         self._native = is_native(load_properties(self._storage))
         self._timeline = self._timelines.load(self._metadata)
 
-    def _add(self, kind: PartitionKind, name: str, data: Timeline, times: InstantSource) -> None:
+    def _add(
+        self, kind: PartitionKind, name: str, context: TableContext | None, data: Timeline, times: InstantSource
+    ) -> None:
         """Add a partition to the metadata table, if there is one."""
-        if self._context is None or self._timeline is None:
+        if context is None or self._timeline is None:
             return
-        try:
-            add_partition(kind, name, self._context, data, times, self._lock)
-        except DAMAGE as error:
-            _LOG.warning("no %s was created for %s: %s", name, self._storage.uri, error)
-            return
+        add_partition(kind, name, context, data, times, self._lock)
         self._timeline = self._timelines.load(self._metadata)
         self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
+
+    def add_partition(self, name: str, options: Options, data: Timeline, times: InstantSource) -> None:
+        """Create a partition, or by the name ``files`` the metadata table; nothing is done if it exists.
+
+        Args:
+            name: the partition.
+            options: options of the new partition, beside those of the writer.
+            data: timeline of the data table.
+            times: instant times of the data table.
+
+        Raises:
+            CommitConflict: a delta commit belongs to a pending action of another writer.
+            CorruptFileError: a data file, or the metadata table, cannot be read.
+            UnsupportedTable: there is no metadata table, or it cannot have the partition.
+        """
+        if self._timeline is not None and name in self._names:
+            return
+        if self._is_unsettled:
+            raise CommitConflict(f"another writer of {self._storage.uri} is completing an action: try again")
+        if name == PARTITION:
+            remove_leftovers(self._storage, load_properties(self._storage), self._lock.verify)
+            self._create(data, times)
+            return
+        kind = next((kind for kind in KINDS if kind.owns(name)), None)
+        if kind is None or self._context is None or self._timeline is None:
+            raise UnsupportedTable(f"{self._storage.uri} has no metadata table that can have the partition {name}")
+        context = replace(self._context, options=self._context.options.merged(options))
+        self._add(kind, name, context, data, times)
+        if name not in self._names:
+            raise UnsupportedTable(f"{name} of {self._storage.uri} was made, and cannot be kept up to date")
+
+    def drop_partitions(self, names: Collection[str], why: str) -> None:
+        """Drop partitions, the metadata table if ``files`` is among them, and log why."""
+        if PARTITION in names:
+            self.drop(why)
+        if self._timeline is None:
+            return
+        self._kept, self._opened = [kept for kept in self._kept if kept.name not in names], None
+        drop_others(self._storage, load_properties(self._storage), self._kept, self._lock.verify, why)
 
     def drop(self, why: str) -> None:
         """Delete the metadata table, if there is one, and log why."""

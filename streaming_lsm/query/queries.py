@@ -36,6 +36,7 @@ from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.predicate import Predicate, columns_of
 from streaming_lsm.query.prune.record_index import have_buckets, slices_of_keys
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
+from streaming_lsm.query.prune.secondary_index import possible_keys_of_values
 from streaming_lsm.query.range_files import files_of_range
 from streaming_lsm.query.scan import MapSlices, Scan, check_columns, filter_columns
 from streaming_lsm.query.slices.log_parts import visible_blocks
@@ -275,7 +276,11 @@ class Queries:
 
     def key_reader(self, timeline: Timeline) -> SliceReader:
         """Build a reader of the record keys of slices."""
-        return self._reader(timeline, with_meta(self.schema_at(timeline)), (RECORD_KEY,))
+        return self.column_reader(timeline, ())
+
+    def column_reader(self, timeline: Timeline, columns: tuple[str, ...]) -> SliceReader:
+        """Build a reader of the record keys of slices, and of some of the table's columns."""
+        return self._reader(timeline, with_meta(self.schema_at(timeline)), (RECORD_KEY, *columns))
 
     def _scan(
         self,
@@ -318,11 +323,7 @@ class Queries:
                 every = slices
                 slices, skipped = groups.prune(slices, predicate)
                 if looks_up and not groups.keys.num_buckets:
-                    keys_of = possible_keys(predicate)
-                    located = None if keys_of is None else self._located(timeline, slices, every, keys_of)
-                    if located is not None:
-                        skipped = replace(skipped, by_record_index=len(slices) - len(located))
-                        slices = located
+                    slices, skipped = self._looked_up(timeline, slices, every, skipped, predicate, schema)
             told = default_partition.without(schema)
             # Where several writes appended to a log, a range may be that of some of its rows.
             if self.skips_by_ranges and reader.visible is None and reader.file_names is None:
@@ -330,6 +331,30 @@ class Queries:
             pruner = RowGroupPruner(predicate, keys, told, wanted_keys(predicate), self.rule.takes_winner)
         reader = replace(reader, threads=len(slices) < self.width, commits=commits, pruner=pruner)
         return Scan(slices, reader, names, filter, self.run, skipped, default_partition)
+
+    def _looked_up(
+        self,
+        timeline: Timeline,
+        slices: Sequence[FileSlice],
+        every: Sequence[FileSlice],
+        skipped: SkippedSlices,
+        predicate: Predicate,
+        schema: pa.Schema,
+    ) -> tuple[Sequence[FileSlice], SkippedSlices]:
+        """Leave out slices without a record key of a predicate, or without one of a row with a value of it."""
+        keys = possible_keys(predicate)
+        by_value = keys is None
+        if keys is None and self._may_locate(timeline, slices, every):
+            keys = possible_keys_of_values(self.storage, timeline, predicate, schema, self.timelines)
+        located = None if keys is None else self._located(timeline, slices, every, keys)
+        if located is None:
+            return slices, skipped
+        count = len(slices) - len(located)
+        return located, replace(skipped, **{"by_secondary_index" if by_value else "by_record_index": count})
+
+    def _may_locate(self, timeline: Timeline, slices: Sequence[FileSlice], every: Sequence[FileSlice]) -> bool:
+        """Return whether the record index may tell which slices have some keys; see `_located`."""
+        return self.scan_share is not None and timeline.origin is None and len(slices) > 1 and not have_buckets(every)
 
     def _located(
         self, timeline: Timeline, slices: Sequence[FileSlice], every: Sequence[FileSlice], keys: pa.StringArray
@@ -342,7 +367,7 @@ class Queries:
             every: all slices of the state.
             keys: the keys.
         """
-        if self.scan_share is None or timeline.origin is not None or len(slices) < 2 or have_buckets(every):
+        if self.scan_share is None or not self._may_locate(timeline, slices, every):
             return None
         found = record_locations(self.storage, timeline, keys, self.scan_share, self.timelines)
         return None if found is None else slices_of_keys(slices, every, found)

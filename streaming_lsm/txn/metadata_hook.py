@@ -73,6 +73,21 @@ class MetadataHook(Protocol):
         """Delete the metadata table, if there is one, and log why."""
         ...
 
+    def add_partition(self, name: str, options: Options, data: Timeline, times: InstantSource) -> None:
+        """Create a partition of the metadata table, or the metadata table itself by the name ``files``.
+
+        Args:
+            name: the partition; nothing is done if it exists.
+            options: options of the new partition, beside those of the writer.
+            data: timeline of the data table.
+            times: instant times of the data table.
+        """
+        ...
+
+    def drop_partitions(self, names: Collection[str], why: str) -> None:
+        """Drop partitions of the metadata table, all of it if ``files`` is among them, and log why."""
+        ...
+
 
 class OpenMetadata(Protocol):
     """Create the hook of one transaction, which holds `lock`."""

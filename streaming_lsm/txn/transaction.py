@@ -284,6 +284,30 @@ class Transaction:
         """Delete the metadata table, if there is one, and log why. Raises `Fenced` if another writer took the lock."""
         self._metadata.drop(why)
 
+    def add_index(self, name: str, options: Options) -> None:
+        """Create a partition of the metadata table from all files of completed actions; nothing is done if it exists.
+
+        To be called right after the lock was acquired.
+
+        Args:
+            name: the partition; ``files`` for a metadata table.
+            options: options of the partition, beside those of the transaction.
+
+        Raises:
+            CommitConflict: another writer is completing an action at this moment, or lost the lock while it was.
+            CorruptFileError, UnsupportedTable: it cannot be made for this table.
+            Fenced: another writer took the lock.
+        """
+        self._metadata.add_partition(name, options, self.timeline, self._table.times)
+
+    def drop_indexes(self, names: Collection[str], why: str) -> None:
+        """Drop partitions of the metadata table, all of it if ``files`` is among them, and log why.
+
+        Raises:
+            Fenced: another writer took the lock.
+        """
+        self._metadata.drop_partitions(names, why)
+
     def new_time(self) -> str:
         """Return a requested time for an action to be scheduled, greater than all times before."""
         return self._table.times.next()

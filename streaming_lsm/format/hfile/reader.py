@@ -168,6 +168,32 @@ class HFile:
 
         return _gathered(wanted())
 
+    def blocks_from(self, beginnings: pa.BinaryArray) -> Iterator[Cells]:
+        """Yield all cells of the blocks that may contain a key that begins in one of some ways, in ascending order.
+
+        Args:
+            beginnings: without nulls, in any order; none is empty.
+
+        Raises:
+            CorruptFileError: a block is damaged.
+        """
+        first_keys = [pointer.key for pointer in self.blocks]
+        first, nth = blocks_of(first_keys, beginnings)
+        texts = [text for text in beginnings.to_pylist() if text is not None]
+        numbers = {int(block) for block in first}
+        for block, text in zip(first.tolist(), (texts[place] for place in nth.tolist()), strict=True):
+            for later in range(block + 1, len(first_keys)):
+                if not first_keys[later].startswith(text):
+                    break
+                numbers.add(later)
+        # A beginning that precedes all keys is in the first blocks, if it is one of theirs.
+        for number, key in enumerate(first_keys):
+            if not any(key.startswith(text) for text in texts):
+                break
+            numbers.add(number)
+        for _, found in self._read(sorted(numbers)):
+            yield found
+
     def scan(self, keys: pa.BinaryArray) -> Iterator[Cells]:
         """Yield the cells of some keys in ascending order, as `seek` does, but read all blocks: faster for many keys.
 

@@ -23,6 +23,7 @@ class RecordType(IntEnum):
     BLOOM_FILTER = 4
     RECORD_INDEX = 5
     PARTITION_STATS = 6
+    SECONDARY_INDEX = 7
 
 
 @functools.cache

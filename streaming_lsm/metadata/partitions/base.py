@@ -21,6 +21,7 @@ from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.changed_keys import StoredKeys
 from streaming_lsm.metadata.changed_ranges import PartitionRows, StoredRanges, added_ranges
+from streaming_lsm.metadata.changed_values import StoredValues
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.followed_columns import followed_columns
@@ -46,11 +47,13 @@ class FileReaders:
         ranges: finds the ranges of columns.
         bloom: reads the bloom filter of a base file.
         keys: finds record keys.
+        values: finds the values of a column.
     """
 
     ranges: StoredRanges
     bloom: StoredBloom
     keys: StoredKeys
+    values: StoredValues
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class PartitionStats:
             return []
         self.columns = action.followed(self.columns, self.context.options)
         self._check_types(action)
-        keys, ranges = _united(self.context.ranges(action.changes, self.columns, action.ranges))
+        keys, ranges = united_by_partition(self.context.ranges(action.changes, self.columns, action.ranges))
         (group,) = self.groups
         return [NewRecords(group, keys, encode_ranges(ranges, None, of_partitions=True))] if len(keys) else []
 
@@ -116,7 +116,7 @@ class PartitionStatsKind:
         columns = ranged_columns(context.storage, snapshot.properties)
         avro = snapshot.data.table_schema() or snapshot.properties.get("hoodie.table.create.schema")
         found = context.ranges(FileChanges(snapshot.files), columns)
-        keys, ranges = _united(of_types(found, flat_columns(avro) if avro else {}))
+        keys, ranges = united_by_partition(of_types(found, flat_columns(avro) if avro else {}))
         group = MetadataFileGroup(name, FILE_ID.format(0))
         values = encode_ranges(ranges, str(base_name(group.file_id, snapshot.instant)), of_partitions=True)
         return NewPartition([group], [NewRecords(group, keys, values)] if len(keys) else [])
@@ -127,8 +127,8 @@ def _check_partitioned(properties: Mapping[str, str]) -> None:
         raise UnsupportedTable("the table is not partitioned")
 
 
-def _united(found: PartitionRows) -> tuple[pa.BinaryArray, pa.StructArray]:
-    """Unite the ranges of files by partition."""
+def united_by_partition(found: PartitionRows) -> tuple[pa.BinaryArray, pa.StructArray]:
+    """Unite the ranges of files by partition; return their keys, ascending, and the ranges, of the type `RANGES`."""
     keyed = [(range_key(row["columnName"], partition), {**row, "fileName": partition}) for partition, row in found]
     keyed.sort(key=lambda one: one[0])
     keys: Any = pa.array([key.encode() for key, _ in keyed], pa.binary())

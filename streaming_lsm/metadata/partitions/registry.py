@@ -13,8 +13,15 @@ from streaming_lsm.metadata.partitions.bloom_filters import BloomFiltersKind
 from streaming_lsm.metadata.partitions.column_stats import ColumnStatsKind
 from streaming_lsm.metadata.partitions.partition_stats import PartitionStatsKind
 from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
+from streaming_lsm.metadata.partitions.secondary_index import SecondaryIndexKind
 
-KINDS: Sequence[PartitionKind] = (ColumnStatsKind(), PartitionStatsKind(), BloomFiltersKind(), RecordIndexKind())
+KINDS: Sequence[PartitionKind] = (
+    ColumnStatsKind(),
+    PartitionStatsKind(),
+    BloomFiltersKind(),
+    RecordIndexKind(),
+    SecondaryIndexKind(),
+)
 """In the order in which partitions are created, opened and recorded."""
 
 

@@ -32,7 +32,8 @@ class Explanation:
         """Yield the lines of the text."""
         skipped, counts = self.skipped, self.counts
         whole = self.slices + skipped.by_partition + skipped.by_bucket
-        whole += skipped.by_record_index + skipped.by_ranges + skipped.by_partition_ranges
+        whole += skipped.by_record_index + skipped.by_secondary_index
+        whole += skipped.by_ranges + skipped.by_partition_ranges
         partitions = skipped.partitions + skipped.partitions_read
         if partitions:
             yield _line("partitions", partitions, ("by partition columns", skipped.partitions))
@@ -42,6 +43,7 @@ class Explanation:
             ("by partition columns", skipped.by_partition),
             ("by bucket", skipped.by_bucket),
             ("by record_index", skipped.by_record_index),
+            ("by a secondary index", skipped.by_secondary_index),
             ("by partition_stats", skipped.by_partition_ranges),
             ("by column_stats", skipped.by_ranges),
         )

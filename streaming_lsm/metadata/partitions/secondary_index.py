@@ -1,0 +1,210 @@
+"""Keep secondary indexes of the metadata table up to date: the record keys of each value of a column.
+
+See docs/format/07-index-and-metadata.md, "Secondary index". The records of a write are the entries that its rows have,
+and deletes of those that they had. An index needs a record index over all partitions, in which each key has one row:
+else an entry might be deleted that another row of its key has still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm import config
+from streaming_lsm.arrow.columns import pc
+from streaming_lsm.config import Options
+from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.format.metadata.group_files import base_name
+from streaming_lsm.format.metadata.record_index import PARTITION as RECORD_INDEX
+from streaming_lsm.format.metadata.record_index import parse_shard
+from streaming_lsm.format.metadata.secondary_index import (
+    PREFIX,
+    encode_entries,
+    entry_keys,
+    entry_shards,
+    group_file_id,
+    split_keys,
+)
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.format.table.properties import listed
+from streaming_lsm.metadata.changed_values import RowValues
+from streaming_lsm.metadata.commit import NewRecords
+from streaming_lsm.metadata.creation import PARTITIONS_KEY
+from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
+from streaming_lsm.metadata.index_definitions import read_definitions
+from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
+from streaming_lsm.metadata.record_shards import Sizing, sorted_keys
+from streaming_lsm.metadata.secondary_entries import VERSION, indexed_column, newest_entries
+from streaming_lsm.metadata.slice_records import numbered_groups
+from streaming_lsm.metadata.state import check_replacements
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import COMPACTIONS
+from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.timeline import Timeline
+
+_KEEPS_ROWS = ("COMPACT", "LOG_COMPACT")
+
+
+@dataclass(frozen=True)
+class SecondaryIndex:
+    """An index of a table; see `KeptPartition`.
+
+    Attributes:
+        name: name of the partition, and of its definition.
+        context: the table.
+        column: the indexed column.
+        groups: the file groups, in order of their numbers.
+    """
+
+    name: str
+    context: TableContext
+    column: str
+    groups: Sequence[MetadataFileGroup]
+    columns: Sequence[str] = ()
+
+    @property
+    def definition(self) -> str:
+        """Name of its definition."""
+        return self.name
+
+    def records(self, action: RecordedAction) -> list[NewRecords]:
+        """Return the entries of rows that a write adds or changes, and deletes of those that rows do not have any more.
+
+        Raises:
+            UnsupportedTable: the table has no record index any more, or not the column.
+        """
+        running, commit, data = action.instant, action.commit, action.data
+        _check_record_index(self.context, load_properties(self.context.storage))
+        if running.action in COMPACTIONS or commit is None or commit.operation_type in _KEEPS_ROWS:
+            return []
+        if data is None:
+            raise UnsupportedTable("the timeline of the table is not known")
+        if any(write.action == "replacecommit" for write in data.completed_writes):
+            check_replacements(Timeline.load(self.context.metadata), data, self.name)
+        found = self.context.readers.values.changed(self.context.storage, data, running, commit, self.column)
+        pairs = [(_entries(before), _entries(after)) for before, after in found]
+        added = _joined(_without(after, before) for before, after in pairs)
+        # A row may move to another file group.
+        deleted = _without(_joined(_without(before, after) for before, after in pairs), added)
+        return list(_of_groups(added, deleted, self.groups))
+
+    def merged(
+        self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
+    ) -> Encoded:
+        """Merge a slice: the entries that are not deleted."""
+        keys: Any = newest_entries(found, metadata, counts)
+        return keys.cast(pa.binary()), encode_entries(len(keys), base_name)
+
+
+class SecondaryIndexKind:
+    """See `PartitionKind`."""
+
+    def owns(self, name: str) -> bool:
+        """Return whether a partition is a secondary index."""
+        return name.startswith(PREFIX) and len(name) > len(PREFIX)
+
+    def asked(self, options: Options) -> Mapping[str, bool]:
+        """Return the index of the column that the options name; other indexes are kept if they exist."""
+        column = options[config.SECONDARY_INDEX_COLUMN]
+        return {f"{PREFIX}{column}": True} if column else {}
+
+    def open(self, name: str, context: TableContext, properties: Mapping[str, str]) -> SecondaryIndex:
+        """Open an index of a table.
+
+        Raises:
+            CorruptFileError: its definition, or a file group, is missing or damaged.
+            UnsupportedTable: it has another version than V2, or the table has no record index over all partitions.
+        """
+        _check_record_index(context, properties)
+        column = indexed_column(name, read_definitions(context.storage, properties))
+        groups = numbered_groups(name, group_file_id(name), context.metadata.names(name))
+        return SecondaryIndex(name, context, column, groups)
+
+    def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:
+        """Build an index with the entries of all rows.
+
+        Raises:
+            CorruptFileError: a data file cannot be read.
+            UnsupportedTable: the options name no column, or one that the table does not have, or that is neither of
+                texts nor of whole numbers; or the table has no record index over all partitions, or is older than
+                version 9.
+        """
+        column = context.options[config.SECONDARY_INDEX_COLUMN]
+        if not column:
+            raise UnsupportedTable(f"no column is named for {name}: set {config.SECONDARY_INDEX_COLUMN.key}")
+        if int(snapshot.properties["hoodie.table.version"]) < _SINCE:
+            raise UnsupportedTable(f"secondary indexes are made in tables of version {_SINCE} and later")
+        _check_record_index(context, snapshot.properties)
+        live = context.readers.values.live(context.storage, snapshot.data, snapshot.files, column)
+        entries = _joined(_entries(rows) for rows in live)
+        count = _sizing(context.options).shards(len(entries))
+        groups = [MetadataFileGroup(name, group_file_id(name).format(number)) for number in range(count)]
+        return NewPartition(groups, _base_records(entries, groups, snapshot.instant), _definition(name, column))
+
+
+_SINCE = 9
+
+
+def _check_record_index(context: TableContext, properties: Mapping[str, str]) -> None:
+    """Check that each record key has one row, which a record index over all partitions makes sure of."""
+    if RECORD_INDEX not in listed(properties.get(PARTITIONS_KEY, "")):
+        raise UnsupportedTable(f"the metadata table has no {RECORD_INDEX}, by which the keys of an index are found")
+    parsed = (parse_file_name(name) for name in context.metadata.names(RECORD_INDEX))
+    shards = [shard for name in parsed if name is not None and (shard := parse_shard(name.file_id)) is not None]
+    if any(path is not None for path, _ in shards):
+        raise UnsupportedTable(f"{RECORD_INDEX} has file groups for each partition: a key may have several rows")
+
+
+def _definition(name: str, column: str) -> dict[str, Any]:
+    return {
+        "indexName": name,
+        "indexType": PREFIX.rstrip("_"),
+        "indexFunction": "identity",
+        "sourceFields": [column],
+        "indexOptions": {},
+        "version": VERSION,
+    }
+
+
+def _sizing(options: Options) -> Sizing:
+    least, most = options[config.RECORD_INDEX_MIN_GROUPS], options[config.RECORD_INDEX_MAX_GROUPS]
+    return Sizing(least, most, options[config.RECORD_INDEX_GROWTH], options[config.RECORD_INDEX_GROUP_BYTES])
+
+
+def _entries(rows: RowValues) -> Any:
+    return entry_keys(rows.values, rows.keys)
+
+
+def _joined(parts: Iterable[Any]) -> Any:
+    return pa.concat_arrays([pa.array([], pa.string()), *parts])
+
+
+def _without(keys: Any, others: Any) -> Any:
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=others))) if len(keys) and len(others) else keys
+
+
+def _shards(keys: Any, groups: int) -> Any:
+    return entry_shards(split_keys(keys, "entries")[0], groups)
+
+
+def _of_groups(added: Any, deleted: Any, groups: Sequence[MetadataFileGroup]) -> Iterator[NewRecords]:
+    """Yield the records of each file group that has some."""
+    new, gone = _shards(added, len(groups)), _shards(deleted, len(groups))
+    for number, group in enumerate(groups):
+        keys = sorted_keys(added.filter(pa.array(new == number)))
+        dead = sorted_keys(deleted.filter(pa.array(gone == number)))
+        if len(keys) or len(dead):
+            yield NewRecords(group, keys, encode_entries(len(keys), None), dead if len(dead) else None)
+
+
+def _base_records(entries: Any, groups: Sequence[MetadataFileGroup], instant: str) -> Iterator[NewRecords]:
+    """Yield the records of the base file of each file group that has some."""
+    shards = _shards(entries, len(groups))
+    for number in np.unique(shards).tolist():
+        keys = sorted_keys(entries.filter(pa.array(shards == number)))
+        name = str(base_name(groups[number].file_id, instant))
+        yield NewRecords(groups[number], keys, encode_entries(len(keys), name))

@@ -1,0 +1,1 @@
+"""Create, drop, show and verify the indexes of a table: the partitions of its metadata table."""
