@@ -12,7 +12,11 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import LsmError
+from streaming_lsm.config import Options
+from streaming_lsm.errors import LsmError, UnsupportedTable
+from streaming_lsm.index.file_readers import FILE_READERS
+from streaming_lsm.metadata.partitions.base import TableContext
+from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import load_properties
 from tests.support.crash_points import random_cases, sample
@@ -228,3 +232,18 @@ def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, faul
             assert_locations(root)
         assert_settled(root)
         shutil.rmtree(root)
+
+
+def test_logs_of_another_program_may_lack_keys_of_buckets_only(tmp_path: Path) -> None:
+    """A table keeps the type of its index, so that a service that is not told it does not drop the record index."""
+
+    class Files(LocalStorage):
+        def names(self, folder: str) -> list[str]:
+            return [".record-index-0000-0_20261128010203004.log.1_1-2-3"]
+
+    storage = Files(tmp_path)
+    context = TableContext(storage, storage, Options(), FILE_READERS, None)  # type: ignore[arg-type]
+    kept = {"hoodie.table.type": "MERGE_ON_READ", "lsm.index.type": "SIMPLE"}
+    assert len(RecordIndexKind().open("record_index", context, kept).groups) == 1
+    with pytest.raises(UnsupportedTable, match="another program wrote"):
+        RecordIndexKind().open("record_index", context, {"hoodie.table.type": "MERGE_ON_READ"})
