@@ -7,7 +7,7 @@ tells which. The newest record of an entry tells whether the row has the value s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,10 @@ from streaming_lsm.format.metadata.secondary_index import (
     prefixes,
     split_keys,
 )
+from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants, is_first
 from streaming_lsm.metadata.index_definitions import read_definitions
 from streaming_lsm.metadata.record_locations import check_merged
 from streaming_lsm.metadata.slice_records import numbered_groups
@@ -41,6 +42,7 @@ from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
 _LOG = logging.getLogger(__name__)
+_OWN_TOKEN = "0-0-0"
 VERSION = "V2"
 """The index version whose hash is that of the value."""
 
@@ -63,6 +65,25 @@ def indexed_column(name: str, definitions: Mapping[str, Mapping[str, Any]]) -> s
     if found.get("version") != VERSION:
         raise UnsupportedTable(f"{name} of version {found.get('version')!r:.20}, {VERSION} is kept")
     return columns[0]
+
+
+def check_own(name: str, names: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Check that no other program has recorded writes to logs in an index: Hudi 1.2 leaves out values of their rows.
+
+    Args:
+        name: partition of the metadata table.
+        names: names of its files.
+        properties: properties of the table.
+
+    Raises:
+        UnsupportedTable: one may have.
+    """
+    if properties.get("hoodie.table.type") != "MERGE_ON_READ":
+        return
+    for text in names:
+        found = parse_file_name(text)
+        if found is not None and str(found.token) != _OWN_TOKEN and not is_first(found.instant):
+            raise UnsupportedTable(f"{name}: another program wrote {text}, which may lack values of rows in logs")
 
 
 def newest_entries(
@@ -143,6 +164,7 @@ def keys_of_values(
         name = next((name for name in names if definitions.get(name, {}).get("sourceFields") == [column]), None)
         if name is None or indexed_column(name, definitions) != column:
             return None
+        check_own(name, storage.names(f"{METADATA_TABLE}/{name}"), properties)
         found, until = _look_up(storage, data, name, values, timelines)
         now = timelines.load(storage, data.layout)
         if _is_current(data, now, until) and load_properties(storage) == properties:

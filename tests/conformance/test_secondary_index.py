@@ -42,10 +42,13 @@ def _rows(number: int, count: int = 25) -> pa.Table:
     return found.set_column(ORDERS.get_field_index("qty"), "qty", pa.array(draw.integers(-2, 4, count), pa.int32()))
 
 
-def _agree(hudi: Hudi, path: Path, *, leaves_entries: bool) -> None:
+def _registered(path: Path) -> set[str]:
+    return set(load_properties(LocalStorage(path))["hoodie.table.metadata.partitions"].split(","))
+
+
+def _agree(hudi: Hudi, path: Path, *, complete: bool) -> None:
     """Both find the same rows by values, and the indexes have the values of the snapshot."""
-    registered = load_properties(LocalStorage(path))["hoodie.table.metadata.partitions"].split(",")
-    assert {"record_index", *NAMES} <= set(registered)
+    assert {"record_index", *NAMES} <= _registered(path)
     table = LsmTable(path, {"hoodie.metadata.enable": True})
     rows = to_lines(table.scan(meta=True).to_arrow())
     assert rows
@@ -59,9 +62,15 @@ def _agree(hudi: Hudi, path: Path, *, leaves_entries: bool) -> None:
     ):
         lines = to_lines(table.scan(filter=wanted, meta=True).to_arrow())
         assert hudi.read(path, where=where, options=READ) == lines, where
-    # Hudi leaves entries of rows that its logs delete.
-    found = {(one.index, one.kind) for one in table.check_indexes().findings}
-    assert found <= {(name, "left over") for name in NAMES} if leaves_entries else not found
+    if complete:
+        checked = table.check_indexes()
+        assert checked.findings == ()
+        assert all(checked.records[name] == len(rows) for name in NAMES)
+
+
+def _make(path: Path) -> None:
+    for name, column in NAMES.items():
+        LsmTable(path).create_index(name, {"hoodie.metadata.index.secondary.column": column})
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -81,8 +90,10 @@ def test_secondary_indexes_kept_in_turn(hudi: Hudi, record: Record, tmp_path: Pa
             ours.delete(_rows(turn, 8).select(["id", "region"]))
         else:
             ours.upsert(_rows(turn))
-        if turn == 1:
-            for name, column in NAMES.items():
-                LsmTable(path).create_index(name, {"hoodie.metadata.index.secondary.column": column})
+        # Hudi leaves out values of rows in logs: our next write drops the indexes.
+        lacks = kind == "MERGE_ON_READ" and turn in (3, 5)
+        if turn == 1 or (turn == 4 and kind == "MERGE_ON_READ"):
+            assert not _registered(path) & NAMES.keys()
+            _make(path)
         if turn:
-            _agree(hudi, path, leaves_entries=kind == "MERGE_ON_READ" and turn > 2)
+            _agree(hudi, path, complete=not lacks)

@@ -23,6 +23,7 @@ from streaming_lsm.format.metadata.record_index import (
     shard_file_id,
 )
 from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.format.table.properties import INDEX_TYPE_KEY
 from streaming_lsm.metadata.changed_keys import GroupKeys, Texts
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
@@ -184,7 +185,11 @@ class RecordIndexKind:
         if self.asked(options).get(name) and options[config.PARTITIONED_RECORD_INDEX] == (None in shards):
             raise UnsupportedTable("the options ask for another form, global or by partition")
         foreign = [found for found in parsed if str(found.token) != _OWN_TOKEN and not is_first(found.instant)]
-        if foreign and options[config.INDEX_TYPE] == "BUCKET" and properties["hoodie.table.type"] == "MERGE_ON_READ":
+        if (
+            foreign
+            and _index_type(options, properties) == "BUCKET"
+            and properties["hoodie.table.type"] == "MERGE_ON_READ"
+        ):
             raise UnsupportedTable(f"another program wrote {foreign[0]}, which may lack keys that are in logs only")
         return RecordIndexPartition(
             context,
@@ -255,9 +260,15 @@ def _sizing(options: Options, *, is_partitioned: bool) -> Sizing:
     return Sizing(least, most, options[config.RECORD_INDEX_GROWTH], options[config.RECORD_INDEX_GROUP_BYTES])
 
 
+def _index_type(options: Options, properties: Mapping[str, str]) -> str | None:
+    """Return the type of the writer's index: that of the options, or else the one that the table keeps."""
+    kept = properties.get(INDEX_TYPE_KEY)
+    return kept if kept and not options.is_set(config.INDEX_TYPE) else options[config.INDEX_TYPE]
+
+
 def _may_repeat(options: Options, properties: Mapping[str, str]) -> bool:
     """Whether a record key may have rows in several partitions: the writer's index is none over all partitions."""
-    is_global = options[config.INDEX_TYPE] in (
+    is_global = _index_type(options, properties) in (
         "RECORD_INDEX",
         "GLOBAL_RECORD_LEVEL_INDEX",
         "GLOBAL_SIMPLE",

@@ -38,7 +38,7 @@ from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSl
 from streaming_lsm.metadata.index_definitions import read_definitions
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
 from streaming_lsm.metadata.record_shards import Sizing, sorted_keys
-from streaming_lsm.metadata.secondary_entries import VERSION, indexed_column, newest_entries
+from streaming_lsm.metadata.secondary_entries import VERSION, check_own, indexed_column, newest_entries
 from streaming_lsm.metadata.slice_records import numbered_groups
 from streaming_lsm.metadata.state import check_replacements
 from streaming_lsm.storage.base import Storage
@@ -117,11 +117,16 @@ class SecondaryIndexKind:
 
         Raises:
             CorruptFileError: its definition, or a file group, is missing or damaged.
-            UnsupportedTable: it has another version than V2, or the table has no record index over all partitions.
+            UnsupportedTable: it has another version than V2; the table has no record index over all partitions; or
+                another program has recorded writes to logs in it, see `check_own`.
         """
         _check_record_index(context, properties)
-        column = indexed_column(name, read_definitions(context.storage, properties))
-        groups = numbered_groups(name, group_file_id(name), context.metadata.names(name))
+        column, names = (
+            indexed_column(name, read_definitions(context.storage, properties)),
+            context.metadata.names(name),
+        )
+        check_own(name, names, properties)
+        groups = numbered_groups(name, group_file_id(name), names)
         return SecondaryIndex(name, context, column, groups)
 
     def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:

@@ -27,6 +27,7 @@ from streaming_lsm.format.metadata.secondary_index import (
 )
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.secondary_entries import check_own
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.properties_file import load_properties
@@ -212,14 +213,15 @@ def test_a_query_names_it_and_does_without_where_it_is_damaged_or_of_another_sta
     first = table.timeline.completed_writes[1].requested
     assert table.scan(filter=wanted, as_of=first).explain().skipped.by_secondary_index == 0
 
-    path = max((tmp_path / METADATA_TABLE / NAME).glob("*_*.hfile"), key=lambda path: path.stat().st_size)
-    content = path.read_bytes()
-    path.write_bytes(content[:-30])
+    stored = {path: path.read_bytes() for path in (tmp_path / METADATA_TABLE / NAME).glob("*_*.hfile")}
+    for path, content in stored.items():
+        path.write_bytes(content[:-30])
     assert shown(LsmTable(tmp_path, {"hoodie.metadata.enable": True}), wanted) == rows
     assert "no secondary index of city is read" in caplog.text
     assert [(one.index, one.kind) for one in table.check_indexes().findings] == [(NAME, "damaged")]
-    path.write_bytes(content)
-    (path,) = (path for path in (tmp_path / METADATA_TABLE / NAME).glob("*_*.hfile") if ".log." not in path.name)
+    for path, content in stored.items():
+        path.write_bytes(content)
+    (path,) = (path for path in stored if ".log." not in path.name)
     changed: Any = pa.array([b"oslo$none", b"oslo$oslo1", b"oslo$oslo2"], pa.binary())
     path.write_bytes(base_content(changed, encode_entries(len(changed), path.name), 1, "other"))
     told = {one.kind: one for one in table.check_indexes().findings}
@@ -257,3 +259,12 @@ def test_what_cannot_be_indexed_is_refused_and_an_index_goes_with_its_record_ind
     LsmTable(tmp_path, {"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(batch(random.Random(3), 3))
     assert registered(tmp_path) == ["files"]
     assert "has no record_index" in caplog.text
+
+
+def test_it_is_neither_used_nor_kept_where_another_program_has_written_to_it() -> None:
+    names = [f".{group_file_id(NAME).format(0)}_20261128010203004.log.1_1-2-3", "other"]
+    with pytest.raises(UnsupportedTable, match="another program wrote"):
+        check_own(NAME, names, {"hoodie.table.type": "MERGE_ON_READ"})
+    check_own(NAME, names, {"hoodie.table.type": "COPY_ON_WRITE"})
+    own = [names[0].replace("1-2-3", "0-0-0"), names[0].replace("20261128010203004", "00000000000000002")]
+    check_own(NAME, own, {"hoodie.table.type": "MERGE_ON_READ"})
