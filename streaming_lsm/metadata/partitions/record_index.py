@@ -145,8 +145,22 @@ class RecordIndexPartition:
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
     ) -> Encoded:
         """Merge a slice: the newest location of each key that is not deleted."""
-        keys, locations = newest_locations(found, metadata, counts)
-        return _encoded(keys, locations, base_name)
+        keys: list[Any] = []
+        locations: list[pa.RecordBatch] = []
+        seen: Any = pa.array([], pa.binary())
+        for part in reversed(list(found.parts(metadata, counts))):
+            if isinstance(part, DeletedKeys):
+                texts: Any = part.keys
+                seen = pa.concat_arrays([seen, texts.cast(pa.binary())])
+                continue
+            cells = list(part.cells())
+            of_part: Any = pa.concat_arrays([pa.array([], pa.binary()), *(some.keys for some in cells)])
+            is_new = pc.invert(pc.is_in(of_part, value_set=seen))
+            decoded = [decode_locations(some, part.schema_json, part.source) for some in cells]
+            keys.append(of_part.filter(is_new))
+            locations += pa.Table.from_batches(decoded, LOCATIONS).filter(is_new).to_batches()
+            seen = pa.concat_arrays([seen, of_part])
+        return _encoded(pa.concat_arrays([pa.array([], pa.binary()), *keys]), locations, base_name)
 
 
 class RecordIndexKind:
@@ -210,41 +224,6 @@ class RecordIndexKind:
             built.append(_Shards(groups, keys, _places(of_path, _zone(snapshot.properties))))
         records = (new for shards in built for new in shards.records(snapshot.instant))
         return NewPartition([group for shards in built for group in shards.groups], records, _definition(by_path))
-
-
-def newest_locations(
-    found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]
-) -> tuple[pa.BinaryArray, list[pa.RecordBatch]]:
-    """Read the newest location of each key of a shard that is not deleted.
-
-    Args:
-        found: slice of the shard.
-        metadata: storage of the metadata table.
-        counts: whether the log records of an instant are valid, see `counted_instants`.
-
-    Returns:
-        Keys in no order, and their locations, with the columns `LOCATIONS`, in the same order.
-
-    Raises:
-        CorruptFileError, UnsupportedTable: a file cannot be read.
-        FileNotFoundError: a file was deleted meanwhile.
-    """
-    keys: list[Any] = []
-    locations: list[pa.RecordBatch] = []
-    seen: Any = pa.array([], pa.binary())
-    for part in reversed(list(found.parts(metadata, counts))):
-        if isinstance(part, DeletedKeys):
-            texts: Any = part.keys
-            seen = pa.concat_arrays([seen, texts.cast(pa.binary())])
-            continue
-        cells = list(part.cells())
-        of_part: Any = pa.concat_arrays([pa.array([], pa.binary()), *(some.keys for some in cells)])
-        is_new = pc.invert(pc.is_in(of_part, value_set=seen))
-        decoded = [decode_locations(some, part.schema_json, part.source) for some in cells]
-        keys.append(of_part.filter(is_new))
-        locations += pa.Table.from_batches(decoded, LOCATIONS).filter(is_new).to_batches()
-        seen = pa.concat_arrays([seen, of_part])
-    return pa.concat_arrays([pa.array([], pa.binary()), *keys]), locations
 
 
 @dataclass(frozen=True)
