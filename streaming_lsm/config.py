@@ -159,6 +159,22 @@ def integer(key: str, default: int, group: str, doc: str, *aliases: str, minimum
     )
 
 
+def layout(
+    key: str, default: str, allowed: tuple[str, ...], refused: tuple[str, ...], group: str, doc: str
+) -> Option[str]:
+    """Define an option of a data layout, in Hudi's spellings of all releases: ``z-order`` is ``ZORDER``, too."""
+    choose = _choice(*allowed)
+    plain = {name.replace("-", ""): name for name in allowed}
+
+    def parse(value: object) -> str:
+        name = value.strip().lower() if isinstance(value, str) else value
+        if name in refused:
+            raise ValueError(f"{name} is not supported by this release: expected one of " + ", ".join(allowed))
+        return choose(plain.get(name, name) if isinstance(name, str) else name)
+
+    return _register(Option(key=key, default=default, parse=parse, kind=" \\| ".join(allowed), group=group, doc=doc))
+
+
 def fraction(key: str, default: float, group: str, doc: str) -> Option[float]:
     return _register(Option(key=key, default=default, parse=_fraction, kind="number", group=group, doc=doc))
 
@@ -237,10 +253,16 @@ DELETE_MARKER = text("hoodie.payload.delete.marker", None, _TABLE, "Value of the
 CDC_ENABLED = boolean("hoodie.table.cdc.enabled", False, _TABLE, "Change data capture: change logs record the changes from one base file to the next, by each write of a COPY_ON_WRITE table and by each compaction of a MERGE_ON_READ one (docs/writing.md).")
 CDC_MODE = choice("hoodie.table.cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER", ("OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"), _TABLE, "Content of change logs besides the operation: the record key, the key and the row before, or the rows before and after.")
 TIMELINE_ZONE = choice("hoodie.table.timeline.timezone", "UTC", ("UTC", "LOCAL"), _TABLE, "Time zone of instants. Hudi's default is LOCAL.")
-INDEX_TYPE = choice("hoodie.index.type", "BUCKET", ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM"), _TABLE, "Index that maps a record key to its file group. BUCKET: by the hash of the key. The others look the keys of a batch up among those of the table (docs/indexes.md): SIMPLE and BLOOM in the partition of the row, GLOBAL_SIMPLE and GLOBAL_BLOOM in all partitions. Stored in hoodie.properties as `lsm.index.type`, unless it is BUCKET. Hudi's default is SIMPLE in Spark.")
+INDEX_TYPE = choice("hoodie.index.type", "BUCKET", ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX"), _TABLE, "Index that maps a record key to its file group. BUCKET: by the hash of the key. The others look the keys of a batch up among those of the table (docs/indexes.md): SIMPLE, BLOOM and RECORD_LEVEL_INDEX in the partition of the row, GLOBAL_SIMPLE, GLOBAL_BLOOM and RECORD_INDEX (or GLOBAL_RECORD_LEVEL_INDEX) in all partitions. Stored in hoodie.properties as `lsm.index.type`, unless it is BUCKET. Hudi's default is SIMPLE in Spark.")
 SIMPLE_MOVES_ROWS = boolean("hoodie.simple.index.update.partition.path", True, _TABLE, "GLOBAL_SIMPLE: a row whose partition changes is deleted in the old partition and inserted in the new one. false: it is updated in the old one.")
 BLOOM_MOVES_ROWS = boolean("hoodie.bloom.index.update.partition.path", True, _TABLE, "GLOBAL_BLOOM: the same as hoodie.simple.index.update.partition.path.")
-MOVES_ROWS = {"GLOBAL_SIMPLE": SIMPLE_MOVES_ROWS, "GLOBAL_BLOOM": BLOOM_MOVES_ROWS}
+RECORD_MOVES_ROWS = boolean("hoodie.record.index.update.partition.path", False, _TABLE, "RECORD_INDEX: the same as hoodie.simple.index.update.partition.path.")
+MOVES_ROWS = {
+    "GLOBAL_SIMPLE": SIMPLE_MOVES_ROWS,
+    "GLOBAL_BLOOM": BLOOM_MOVES_ROWS,
+    "RECORD_INDEX": RECORD_MOVES_ROWS,
+    "GLOBAL_RECORD_LEVEL_INDEX": RECORD_MOVES_ROWS,
+}
 """Whether rows move, by the type of a global index."""
 BUCKET_ENGINE = choice("hoodie.index.bucket.engine", "SIMPLE", ("SIMPLE",), _TABLE, "Bucket index engine. SIMPLE: a fixed number of buckets per partition.")
 NUM_BUCKETS = integer("hoodie.bucket.index.num.buckets", 8, _TABLE, "Buckets per partition; each bucket has one file group. Hudi's default is 256. Stored in hoodie.properties as `lsm.bucket.index.num.buckets`.", minimum=1)
@@ -314,7 +336,7 @@ STREAM_START = text("hoodie.datasource.streaming.startOffset", "earliest", _READ
 STREAM_COMMITS = integer("lsm.read.stream.max.commits", 0, _READ, "Streaming reads: most commits that one batch reads. 0: all that are there.")
 READ_COLUMNS = fields("lsm.read.columns", _READ, "Columns to return, in this order; not set: all.")
 READ_NATIVE = boolean("lsm.read.native", True, _READ, "`streaming_lsm.read`: let Spark's own Parquet reader read the file slices without logs. false: read all through the merge; each task reads whole file slices.")
-DATA_SKIPPING = boolean("hoodie.enable.data.skipping", True, _READ, "Skip file slices without a row of the filter by the partition `column_stats` of the metadata table, if the table has one and `hoodie.metadata.enable` is true.")
+DATA_SKIPPING = boolean("hoodie.enable.data.skipping", True, _READ, "Skip file slices without a row of the filter by the partitions `column_stats` and `record_index` of the metadata table, if the table has one and `hoodie.metadata.enable` is true.")
 READ_META = boolean("lsm.read.meta", False, _READ, "Return the five meta columns before the table's columns.")
 READ_LEGACY_NAMES = boolean("lsm.read.rfc103.names", False, _READ, "Also read log files named as in the first version of RFC-103.")
 
@@ -355,6 +377,25 @@ TTL_MOST = integer("hoodie.partition.ttl.strategy.max.delete.partitions", 1000, 
 ARCHIVE_AUTOMATIC = boolean("hoodie.archive.automatic", True, _SERVICES, "After a write, move completed actions that nothing needs any more from the active timeline into the history.")
 KEEP_MIN_COMMITS = integer("hoodie.keep.min.commits", 11, _SERVICES, "Commits that archiving leaves on the active timeline; more than `hoodie.clean.commits.retained`. Not set: at least one more than that. Hudi's default is 20.", minimum=1)
 KEEP_MAX_COMMITS = integer("hoodie.keep.max.commits", 14, _SERVICES, "Commits on the active timeline beyond which archiving begins; more than `hoodie.keep.min.commits`. Not set: at least three more than that. Hudi's default is 30.", minimum=2)
+
+_CLUSTERING = "Clustering"
+CLUSTER_INLINE = boolean("hoodie.clustering.inline", False, _CLUSTERING, "After a write, run pending clusterings, and schedule and run a new one when it is due. For tables without buckets.", "hoodie.datasource.clustering.inline.enable")
+CLUSTER_SCHEDULE = boolean("hoodie.clustering.schedule.inline", False, _CLUSTERING, "After a write, only schedule a clustering when it is due; `lsm cluster` or `jobs/cluster.py` runs it. Until then writes of its file groups are refused.")
+CLUSTER_COMMITS = integer("hoodie.clustering.inline.max.commits", 4, _CLUSTERING, "Commits since the last clustering after which the next one is due.", "hoodie.clustering.async.max.commits", minimum=1)
+CLUSTER_COLUMNS = fields("hoodie.clustering.plan.strategy.sort.columns", _CLUSTERING, "Columns by which a clustering sorts rows; not set: by record key. In the lsm_tree layout they decide which rows a file group has, and each file is sorted by record key.")
+CLUSTER_LAYOUT = layout("hoodie.layout.optimize.strategy", "linear", ("linear", "z-order"), ("hilbert",), _CLUSTERING, "Order of rows by several columns. linear: by the first column, then the second. z-order: by all of them alike, along a space-filling curve over the ranks of their values.")
+CLUSTER_TARGET_BYTES = integer("hoodie.clustering.plan.strategy.target.file.max.bytes", 1073741824, _CLUSTERING, "Size in bytes of the files that a clustering writes.", minimum=1)
+CLUSTER_SMALL_BYTES = integer("hoodie.clustering.plan.strategy.small.file.limit", 314572800, _CLUSTERING, "File slices with a base file of this size in bytes or more are not clustered.", minimum=1)
+CLUSTER_GROUP_BYTES = integer("hoodie.clustering.plan.strategy.max.bytes.per.group", 2147483648, _CLUSTERING, "Most bytes of files whose rows are sorted together, by one task.", minimum=1)
+CLUSTER_GROUPS = integer("hoodie.clustering.plan.strategy.max.num.groups", 30, _CLUSTERING, "Most such groups of one clustering.", minimum=1)
+CLUSTER_SINGLE = boolean("hoodie.clustering.plan.strategy.single.group.clustering.enabled", True, _CLUSTERING, "Cluster a file slice also if no other one of its partition is sorted together with it.")
+CLUSTER_FILTER = choice("hoodie.clustering.plan.partition.filter.mode", "NONE", ("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"), _CLUSTERING, "Partitions that are clustered. NONE: all. RECENT_DAYS: the last ones by their paths. SELECTED_PARTITIONS: a range of paths.")
+CLUSTER_RECENT = integer("hoodie.clustering.plan.strategy.daybased.lookback.partitions", 2, _CLUSTERING, "RECENT_DAYS: number of partitions that are clustered.", minimum=1)
+CLUSTER_SKIPPED = integer("hoodie.clustering.plan.strategy.daybased.skipfromlatest.partitions", 0, _CLUSTERING, "RECENT_DAYS: number of the last partitions that are left out.")
+CLUSTER_BEGIN = text("hoodie.clustering.plan.strategy.cluster.begin.partition", None, _CLUSTERING, "SELECTED_PARTITIONS: the first partition path.")
+CLUSTER_END = text("hoodie.clustering.plan.strategy.cluster.end.partition", None, _CLUSTERING, "SELECTED_PARTITIONS: the last partition path.")
+CLUSTER_PARTITIONS = pattern("hoodie.clustering.plan.strategy.partition.regex.pattern", _CLUSTERING, "Cluster only partitions whose whole path matches this pattern.")
+CLUSTER_SELECTED = text("hoodie.clustering.plan.strategy.partition.selected", None, _CLUSTERING, "Paths of the partitions that are clustered, separated by commas. Not set: all.")
 
 _METADATA = "Metadata table"
 METADATA_ENABLE = boolean("hoodie.metadata.enable", False, _METADATA, "true: create a metadata table with the partition `files` if there is none, and read file listings from it. false, set by a writer: drop the metadata table. Not set: maintain the partition `files` of an existing metadata table, and list folders. Hudi's default is true.")

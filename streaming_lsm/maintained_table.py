@@ -57,7 +57,7 @@ class MaintainedTable(ReadableTable):
 
     @cached_property
     def services(self) -> TableServices:
-        """The compaction, cleaning and archiving services of the table."""
+        """The compaction, clustering, cleaning and archiving services of the table."""
         return TableServices(self._context, self.runtime.clock)
 
     @property
@@ -79,6 +79,21 @@ class MaintainedTable(ReadableTable):
             The last completed compaction, None if there was nothing to merge.
         """
         return self.services.compact(engine or self._engine)[0]
+
+    @names_failures
+    def cluster(self, engine: Engine | None = None) -> Instant | None:
+        """Sort rows by the columns that the options say into new file groups, which replace those that they were in.
+
+        Runs all pending clusterings; if none is pending, schedules one and runs it.
+
+        Returns:
+            The last completed clustering, None if there was nothing to cluster.
+
+        Raises:
+            UnsupportedTable: the table has a bucket index.
+            SchemaError: a sort column is not there, or has no order.
+        """
+        return self.services.cluster(engine or self._engine)[0]
 
     @names_failures
     def clean(self) -> Instant | None:

@@ -33,6 +33,7 @@ from streaming_lsm.format.table.properties import (
     DEFAULT_LAYOUT,
     LSM_TREE,
     PARTITION_KINDS,
+    RECORD_INDEXES,
     TABLE_TYPES,
     WRITE_VERSIONS,
     PartitionField,
@@ -220,6 +221,18 @@ def with_index(table: TableConfig, options: Options) -> TableConfig:
     _check_numbers(options)
     fields = _hash_fields(options, table.record_key_fields)
     return replace(table, num_buckets=options[config.NUM_BUCKETS], hash_fields=fields)
+
+
+def index_options(table: TableConfig) -> dict[str, object]:
+    """List the options that follow from the index of a table, unless others are set."""
+    if table.has_buckets:
+        return {}
+    options: dict[str, object] = {config.INDEX_TYPE.key: table.index_type}
+    if table.index_type in RECORD_INDEXES:
+        by_partition = not table.has_global_index
+        option = config.PARTITIONED_RECORD_INDEX if by_partition else config.RECORD_INDEX
+        options |= {config.METADATA_ENABLE.key: True, option.key: True}
+    return options
 
 
 def copied_options(table: TableConfig) -> dict[str, object]:

@@ -19,7 +19,7 @@ from streaming_lsm.errors import CommitConflict, ConfigError, LsmError, SchemaEr
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
-from streaming_lsm.index.bucket_check import check_buckets
+from streaming_lsm.index.bucket_check import check_buckets, check_no_buckets
 from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.index.group_numbering import numbering_of
 from streaming_lsm.index.insert_groups import FileSizes
@@ -35,7 +35,7 @@ from streaming_lsm.schema import to_avro
 from streaming_lsm.schema_evolution import ADD, SchemaRules
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.compaction.operation_choice import check_hybrid
-from streaming_lsm.table_options import ambiguous_keys
+from streaming_lsm.table_options import ambiguous_keys, index_options
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -43,7 +43,7 @@ from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.txn.dropped_columns import DROPPED_KEY, dropped_columns, dropped_entry
 from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.outcome import Outcome
-from streaming_lsm.txn.planned_actions import pending_compactions
+from streaming_lsm.txn.planned_actions import pending_rewrites
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import evolved_columns
 from streaming_lsm.write.intake.tombstones import open_deletes, topics_of
@@ -97,6 +97,7 @@ class WritableTable(MaintainedTable):
     ) -> None:
         """Open a table; see `ReadableTable`."""
         super().__init__(path, options, properties=properties)
+        self.options = Options(index_options(self.config)).merged(self.options)
         check_services(self.options)
         self._groups = LiveFileGroups(numbering_of(self.config))
         self._committed: Timeline | None = None
@@ -277,6 +278,8 @@ class WritableTable(MaintainedTable):
             reader,
             self._engine.width,
             table=self.config,
+            timeline=timeline,
+            scan_share=self.options[config.RECORD_INDEX_SCAN_SHARE],
             fills=operation not in BASE_FILES,
             moves=self._moves_rows,
         )
@@ -412,12 +415,13 @@ class WritableTable(MaintainedTable):
         """Check that columns may be changed now.
 
         Raises:
-            CommitConflict: columns are renamed, and a compaction is pending, which may be run with the old names.
+            CommitConflict: columns are renamed, and a compaction or clustering is pending, which may be run with the
+                old names.
         """
-        if change.renamed and (pending := pending_compactions(timeline)):
+        if change.renamed and (pending := pending_rewrites(timeline)):
             raise CommitConflict(
                 f"{pending[0].path} in {self.path} is pending, and would write files with the old names of columns: "
-                "run the compaction, then rename the columns again"
+                f"run the {pending[0].action}, then rename the columns again"
             )
 
     def _schema_after(self, timeline: Timeline, plan: WritePlan, change: ColumnChange) -> Mapping[str, str]:
@@ -477,6 +481,8 @@ class WritableTable(MaintainedTable):
             self._timelines.is_config_checked = True
         view = self._context.view(timeline)
         groups.refresh(view)
+        if not self.config.has_buckets:
+            check_no_buckets(self.config, list(groups.file_ids.values()), self.path)
         if self.config.is_copy_on_write and groups.have_rows_in_logs:
             raise UnsupportedTable(
                 f"the table at {self.path} is COPY_ON_WRITE but has log files, whose rows a write would lose: "

@@ -16,6 +16,7 @@ import pyarrow as pa
 from streaming_lsm import __version__
 from streaming_lsm.cli.archive import archive_verb
 from streaming_lsm.cli.clean import clean_verb
+from streaming_lsm.cli.cluster import cluster_verb
 from streaming_lsm.cli.columns import drop_columns_verb, rename_columns_verb
 from streaming_lsm.cli.compact import compact_verb
 from streaming_lsm.cli.copy import copy_verb
@@ -74,7 +75,9 @@ def _is_text(argument: str) -> bool:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lsm", description="Read, compact, clean, copy and upgrade Hudi tables.")
+    parser = argparse.ArgumentParser(
+        prog="lsm", description="Read, compact, cluster, clean, copy and upgrade Hudi tables."
+    )
     parser.add_argument("--version", action="version", version=f"lsm {__version__}")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     read_verb(verbs.add_parser("read", help="print the rows or the changes of a table"))
@@ -86,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     timeline_verb(verbs.add_parser("timeline", help="list the table's actions"))
     index_verb(verbs.add_parser("index", help="create, drop, show and verify the indexes of the metadata table"))
     compact_verb(verbs.add_parser("compact", help="merge log files into base files"))
+    cluster_verb(verbs.add_parser("cluster", help="sort rows by columns into new file groups"))
     clean_verb(verbs.add_parser("clean", help="delete file slices that no retained commit needs"))
     archive_verb(verbs.add_parser("archive", help="move old actions from the timeline into the history"))
     savepoint_verb(verbs.add_parser("savepoint", help="keep the table as of a write, or list what is kept"))

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from streaming_lsm.arrow.columns import strings
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
+from streaming_lsm.format.table.properties import INDEX_TYPE_KEY
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.query.slices.slice_reader import SliceReader
 
+_LEAST = 4
+"""File groups from which on their ids tell: one of 40 random ids begins with eight digits, too."""
 _LOOKED_AT = 16
 """File slices that are looked at: a wrong number of buckets shows in nearly every one of them."""
+
+
+def check_no_buckets(table: TableConfig, file_ids: Sequence[str], path: str) -> None:
+    """Check that the file groups of a table that only options say to have no buckets are none.
+
+    Raises:
+        ConfigError: all of several file ids begin with a bucket: a new file group would have none.
+    """
+    if len(file_ids) < _LEAST or INDEX_TYPE_KEY in table.properties:
+        return
+    with suppress(UnsupportedTable):
+        numbers = [bucket_of(file_id) for file_id in file_ids]
+        raise ConfigError(
+            f"the file ids of {path}, such as {file_ids[0]}, begin with buckets, and hoodie.index.type is "
+            f"{table.index_type}: set it to BUCKET, and hoodie.bucket.index.num.buckets to the number that the table "
+            f"was written with, at least {max(numbers) + 1}"
+        )
 
 
 def check_buckets(table: TableConfig, slices: Sequence[FileSlice], reader: SliceReader) -> None:

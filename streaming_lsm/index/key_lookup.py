@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s
+from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.index.live_file_groups import LiveFileGroup
+from streaming_lsm.index.live_rows import ABSENT, PRUNED_KEYS, LiveRows, find_live_rows
+from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.query.slices.stored_keys import find_stored_keys
+from streaming_lsm.schema import RECORD_KEY
 
-PRUNED_KEYS = 1 << 16
-"""Keys up to which files and row groups are pruned by them. More are in most row groups."""
-ABSENT = -1
-"""The number of the file group of a key that no file group has."""
+
+class Lookup(Protocol):
+    """Finds the file groups of record keys; picklable, so that tasks can use it."""
+
+    def find(self, partition: str, keys: pa.StringArray) -> Int64s:
+        """Find the file group of each key in a partition; see `KeyLookup.find`."""
+        ...
+
+    def live_rows(self, keys: pa.StringArray) -> LiveRows:
+        """Find the live rows of record keys in all partitions; see `find_live_rows`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +58,8 @@ class KeyLookup:
 
         Returns:
             int64 (n,), numbers of file groups, `ABSENT` for a key of neither a row nor a delete. Of a key that several
-            file groups have it is the smallest.
+            file groups have it is the one with its row: another index did not find a deleted row, whose file group may
+            still have the key.
 
         Raises:
             CorruptFileError: a file is missing or damaged.
@@ -58,9 +70,28 @@ class KeyLookup:
             return found
         wanted = WantedKeys.of(keys) if len(keys) <= PRUNED_KEYS else None
         slices = {number: group.as_slice(partition) for number, group in sorted(groups.items(), reverse=True)}
+        repeated = np.zeros(len(keys), np.bool_)
         for number, places in zip(slices, self._each(list(slices.values()), keys, wanted), strict=True):
+            repeated[places[found[places] != ABSENT]] = True
             found[places] = number
+        if repeated.any():
+            places = np.flatnonzero(repeated)
+            found[places] = self._of_rows(slices, keys.take(pa.array(places, pa.int64())), found[places])
         return found
+
+    def _of_rows(self, slices: Mapping[int, FileSlice], keys: pa.StringArray, found: Int64s) -> Int64s:
+        """Return the file groups that have the rows of keys; of a key without a row the group that was `found`."""
+        reader = replace(self.reader, columns=(RECORD_KEY,), pruner=KeyPruner(WantedKeys.of(keys)))
+        of_rows = found.copy()
+        for number, one in slices.items():
+            for batch in reader.read(one):
+                places = pc.index_in(batch.column(0), value_set=keys).drop_null()
+                of_rows[np.asarray(places, np.int64)] = number
+        return of_rows
+
+    def live_rows(self, keys: pa.StringArray) -> LiveRows:
+        """Find the live rows of record keys in all partitions; see `find_live_rows`."""
+        return find_live_rows(self.reader, self.groups, self.width, keys)
 
     def _each(self, slices: list[FileSlice], keys: pa.StringArray, wanted: WantedKeys | None) -> Iterator[Int64s]:
         """Yield the places in `keys` of those that each slice has."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -12,10 +12,15 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.key_filters import WantedKeys
-from streaming_lsm.index.key_lookup import ABSENT, PRUNED_KEYS, KeyLookup
+from streaming_lsm.index.live_file_groups import LiveFileGroup
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.schema import RECORD_KEY
+
+PRUNED_KEYS = 1 << 16
+"""Keys up to which files and row groups are pruned by them. More are in most row groups."""
+ABSENT = -1
+"""The number of the file group of a key that no file group has."""
 
 
 @dataclass(frozen=True)
@@ -35,36 +40,44 @@ class LiveRows:
     ordering: pa.Table
 
 
-def find_live_rows(lookup: KeyLookup, keys: pa.StringArray) -> LiveRows:
-    """Find the live rows of record keys, which ascend, each once.
+def find_live_rows(
+    reader: SliceReader, groups: Mapping[str, Mapping[int, LiveFileGroup]], width: int, keys: pa.StringArray
+) -> LiveRows:
+    """Find the live rows of record keys in file groups.
 
     Of a key that is live in several partitions, as after writes with an index that is not global, the row of the last
     partition path is found.
 
+    Args:
+        reader: reads the slices of the table.
+        groups: the file groups of each partition by number.
+        width: number of slices that are read in parallel.
+        keys: ascending, each once.
+
     Raises:
         CorruptFileError: a file is missing or damaged.
     """
-    fields = lookup.reader.rule.ordering_fields
-    reader = replace(lookup.reader, columns=(RECORD_KEY, *fields))
+    fields = reader.rule.ordering_fields
+    reader = replace(reader, columns=(RECORD_KEY, *fields))
     if len(keys) <= PRUNED_KEYS:
         reader = replace(reader, pruner=KeyPruner(WantedKeys.of(keys)))
-    paths = tuple(sorted(lookup.groups))
+    paths = tuple(sorted(groups))
     slices = [
         (place, number, group.as_slice(path))
         for place, path in enumerate(paths)
-        for number, group in sorted(lookup.groups[path].items())
+        for number, group in sorted(groups[path].items())
     ]
-    partition, number = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
+    partition, numbers = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
     row = np.full(len(keys), ABSENT, np.int64)
     tables, count = [reader.output_schema.empty_table()], 0
-    read = _each(lookup.width, reader, [one for _, _, one in slices], keys)
+    read = _each(width, reader, [one for _, _, one in slices], keys)
     for (place, group, _), (places, rows) in zip(slices, read, strict=True):
-        partition[places], number[places] = place, group
+        partition[places], numbers[places] = place, group
         row[places] = np.arange(count, count + len(places))
         tables.append(rows)
         count += len(places)
     taken = pa.concat_tables(tables).select(list(fields)).take(pa.array(row, pa.int64(), mask=row == ABSENT))
-    return LiveRows(paths, partition, number, taken)
+    return LiveRows(paths, partition, numbers, taken)
 
 
 def _each(

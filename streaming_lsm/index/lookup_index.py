@@ -15,8 +15,8 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.index.base import BucketIds, GroupNumbers
 from streaming_lsm.index.insert_groups import InsertGroups, TargetGroups
-from streaming_lsm.index.key_lookup import ABSENT, KeyLookup
-from streaming_lsm.index.live_rows import find_live_rows
+from streaming_lsm.index.key_lookup import Lookup
+from streaming_lsm.index.live_rows import ABSENT
 from streaming_lsm.keys.dictionaries import codes_of, texts_of
 from streaming_lsm.query.wanted_keys import ascending_keys
 
@@ -36,7 +36,7 @@ class LookupPlan:
     """
 
     inserts: InsertGroups
-    lookup: KeyLookup | None = None
+    lookup: Lookup | None = None
     is_global: bool = False
     moves: bool = True
     settles: bool = True
@@ -94,10 +94,10 @@ class LookupIndex:
         """Find the live rows of record keys, which ascend, each once, in all partitions.
 
         Raises:
-            CorruptFileError: see `find_live_rows`.
+            CorruptFileError: see `Lookup.live_rows`.
         """
         assert self._plan.lookup is not None
-        found = find_live_rows(self._plan.lookup, keys)
+        found = self._plan.lookup.live_rows(keys)
         here = np.flatnonzero(found.partition != ABSENT)
         partition, group = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
         if len(here):
@@ -109,7 +109,7 @@ class LookupIndex:
         """Find the file group of each row of a run; see `Index.settle`.
 
         Raises:
-            CorruptFileError: see `KeyLookup.find`.
+            CorruptFileError: see `Lookup.find`.
         """
         settled = np.zeros(len(keys), np.int64)
         paths = list(self._partitions)

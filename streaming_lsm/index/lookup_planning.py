@@ -8,13 +8,15 @@ from streaming_lsm.file_group.file_system_view import BaseFile
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BucketId
-from streaming_lsm.format.table.properties import BLOOM_INDEXES
+from streaming_lsm.format.table.properties import BLOOM_INDEXES, RECORD_INDEXES
 from streaming_lsm.index.group_numbering import ArrivalNumbers
 from streaming_lsm.index.insert_groups import FileSizes, InsertGroups, small_groups
-from streaming_lsm.index.key_lookup import KeyLookup
+from streaming_lsm.index.key_lookup import KeyLookup, Lookup
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.index.lookup_index import LookupPlan
+from streaming_lsm.index.record_lookup import RecordLookup
 from streaming_lsm.query.slices.slice_reader import SliceReader
+from streaming_lsm.timeline.timeline import Timeline
 
 _MEASURED_BYTES = 1 << 20
 """Bytes of a file from which on the bytes of its rows are measured: of a small one the footer is a large part."""
@@ -27,6 +29,8 @@ def plan_lookup(
     width: int,
     *,
     table: TableConfig,
+    timeline: Timeline,
+    scan_share: float,
     fills: bool,
     moves: bool,
 ) -> LookupPlan:
@@ -38,6 +42,8 @@ def plan_lookup(
         reader: reads the record keys of slices; None to take all keys as new.
         width: number of slices that are read in parallel.
         table: the table's config.
+        timeline: the table's timeline.
+        scan_share: see `RecordIndex`.
         fills: whether new keys go to small file groups first.
         moves: see `LookupPlan`.
     """
@@ -46,7 +52,12 @@ def plan_lookup(
     merges = merges_new_rows(table)
     small = {path: small_groups(found, sizes, merges=merges) for path, found in groups.items()} if fills else {}
     inserts = InsertGroups(sizes, small, {path: numbering.count(path) for path in groups})
-    lookup = None if reader is None else KeyLookup(reader, groups, width, table.index_type in BLOOM_INDEXES)
+    if reader is None:
+        return LookupPlan(inserts, None, table.has_global_index, moves)
+    lookup: Lookup
+    lookup = files = KeyLookup(reader, groups, width, table.index_type in BLOOM_INDEXES)
+    if table.index_type in RECORD_INDEXES:
+        lookup = RecordLookup(files, timeline, scan_share, reads_rows=moves)
     return LookupPlan(inserts, lookup, table.has_global_index, moves)
 
 

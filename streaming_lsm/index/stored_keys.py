@@ -172,6 +172,8 @@ def _changed(before: _State, after: _State, old: FileSlice | None, new: FileSlic
         found = after.keys(new, unsure)
         live = pa.chunked_array([*live.chunks, *found.chunks], pa.string())
         dead = pa.chunked_array([*dead.chunks, *_without(pa.chunked_array([unsure]), found).chunks], pa.string())
+    # A key may be in several logs of one write.
+    live, dead = (pa.chunked_array([pc.unique(keys)], pa.string()) for keys in (live, dead))
     return GroupKeys(new.partition_path, new.file_id, instant, live, dead)
 
 

@@ -32,7 +32,7 @@ def written_ranges(metadata: pq.FileMetaData, file_name: str, columns: Sequence[
     places = {column: place for place, column in _leaves(metadata) if column in set(columns)}
     rows = []
     for column in columns:
-        place = places.get(column)
+        place = places.get(column) if column in schema.names else None
         if place is None or pa.types.is_nested(schema.field(column).type):
             continue
         try:

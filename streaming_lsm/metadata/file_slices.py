@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_log
-from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, parse_file_name
+from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -75,8 +75,13 @@ class MetadataFileSlice:
                 of_groups[parsed.file_id].add(text)
         told = _told_files(timeline, partition)
         found = [
-            cls._newest(timeline, frozenset(of_groups[file_id]), MetadataFileGroup(partition, file_id), told)
+            one
             for file_id in sorted(of_groups)
+            for one in [
+                cls._newest(timeline, frozenset(of_groups[file_id]), MetadataFileGroup(partition, file_id), told)
+            ]
+            # A group whose files are all of actions that are not completed is none.
+            if one.base or one.logs
         ]
         if all_groups:
             _check_all_there(timeline, found, told, partition)
@@ -99,12 +104,15 @@ class MetadataFileSlice:
         instants = [self.base.instant] if self.base else [log.instant for log in self.logs]
         return max(filter(is_first, instants), default="")
 
-    def parts(self, metadata: Storage, counts: Callable[[str], bool]) -> Iterator[HFile | DeletedKeys]:
+    def parts(
+        self, metadata: Storage, counts: Callable[[str], bool], large: Set[str] = frozenset()
+    ) -> Iterator[HFile | DeletedKeys]:
         """Open the base file, and the HFiles and deletes of the logs that count, in merge order.
 
         Args:
             metadata: storage of the metadata table.
             counts: whether the log records of an instant are valid, see `counted_instants`.
+            large: names of native logs that are opened for random access; others are read as a whole.
 
         Raises:
             CorruptFileError, UnsupportedTable: a file cannot be read.
@@ -115,8 +123,7 @@ class MetadataFileSlice:
             yield HFile.open(metadata.open_input(path), path)
         for log in self.logs:
             path = f"{self.group.partition}/{log}"
-            # Native logs are HFiles, of which only the blocks that are looked for are read.
-            content = metadata.open_input(path) if isinstance(log, LogFileName) else metadata.read(path)
+            content = metadata.open_input(path) if str(log) in large else metadata.read(path)
             for instant, file in open_log(content, log, path):
                 if counts(instant):
                     yield file

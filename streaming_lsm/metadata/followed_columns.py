@@ -12,16 +12,21 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.schema import META_COLUMNS, from_avro
 
 MOST_COLUMNS = 32
 """Columns of the table whose ranges are recorded, unless they are named."""
 
 
-@lru_cache(maxsize=16)
 def flat_columns(avro: str) -> dict[str, pa.DataType]:
     """Return the types of the columns of an Avro schema that are not nested, in their order."""
-    return {field.name: field.type for field in from_avro(avro, "table schema") if not pa.types.is_nested(field.type)}
+    return {name: kind for name, kind in _columns(avro).items() if not pa.types.is_nested(kind)}
+
+
+@lru_cache(maxsize=16)
+def _columns(avro: str) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in from_avro(avro, "table schema")}
 
 
 def followed_columns(columns: Sequence[str], before: str | None, after: str | None, *, adds: bool) -> tuple[str, ...]:
@@ -36,10 +41,17 @@ def followed_columns(columns: Sequence[str], before: str | None, after: str | No
     Returns:
         Without columns that the table has neither before nor after; with new ones that are not nested, up to
         `MOST_COLUMNS`, if all of the first ones of before were recorded.
+
+    Raises:
+        UnsupportedTable: a column is nested: its ranges are not found here, and Hudi takes it for nulls then.
     """
     if before is None or after is None:
         return tuple(columns)
     old, new = flat_columns(before), flat_columns(after)
+    for column in columns:
+        name = column.partition(".")[0]
+        if column not in new and name in _columns(after).keys() - new.keys():
+            raise UnsupportedTable(f"column {column!r} is nested, and ranges of nested columns are not kept")
     kept = [column for column in columns if column in META_COLUMNS or column in old or column in new]
     own = [column for column in kept if column not in META_COLUMNS]
     if adds and set(list(old)[:MOST_COLUMNS]) <= set(own):

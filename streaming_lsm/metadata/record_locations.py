@@ -24,6 +24,7 @@ from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTab
 from streaming_lsm.format.hfile.reader import LAST_KEY, HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.metadata.record_index import LOCATIONS, PARTITION, decode_locations, shards_of
+from streaming_lsm.format.table.file_names import LogFileName
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.commit import DELTA_COMMIT
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
@@ -41,6 +42,8 @@ _TEXTS = pa.dictionary(pa.int32(), pa.string())
 LOCATED = pa.schema([("partition", _TEXTS), ("file_id", _TEXTS), ("instant_ms", pa.int64())])
 """Columns `LOCATIONS` of found keys, with texts as dictionaries."""
 
+_LARGE_LOG = 1 << 20
+"""Bytes of a log from which it is not read as a whole for a look-up: blocks are requested one by one."""
 _THREADS = 8
 _LOG = logging.getLogger(__name__)
 
@@ -69,6 +72,7 @@ class RecordIndex:
             record index, under None in a global one.
         known_until: completion time until which writes may have been merged into the base files.
         scan_share: share of a file's keys from which it is read whole.
+        large: names of logs of which only the blocks are read that may have a key.
         hash: computes the shards of keys.
     """
 
@@ -77,6 +81,7 @@ class RecordIndex:
     shards: Mapping[str | None, Sequence[MetadataFileSlice]]
     known_until: str
     scan_share: float
+    large: frozenset[str] = frozenset()
     hash: Hash = shards_of
 
     @classmethod
@@ -104,12 +109,16 @@ class RecordIndex:
         timeline = timelines.load(metadata, data.layout)
         check_up_to_date(timeline, data)
         check_replacements(timeline, data, PARTITION)
-        slices = MetadataFileSlice.newest_of_all(timeline, metadata.names(PARTITION), PARTITION, all_groups=True)
+        entries = metadata.list(PARTITION)
+        names = [entry.name for entry in entries]
+        slices = MetadataFileSlice.newest_of_all(timeline, names, PARTITION, all_groups=True)
+        large = frozenset(entry.name for entry in entries if entry.size > _LARGE_LOG)
         until = max((timeline.completion_time(one.base.instant) or "" for one in slices if one.base), default="")
         check_merged(timeline, counted_instants(data), until)
         of_ids = {one.group.file_id: one for one in slices}
         shards = {path: [of_ids[one] for one in ids] for path, ids in by_partition(of_ids).items()}
-        return cls(metadata, data, shards, until, scan_share, hash)
+        native = {str(log) for one in slices for log in one.logs if isinstance(log, LogFileName)}
+        return cls(metadata, data, shards, until, scan_share, large & native, hash)
 
     @property
     def is_partitioned(self) -> bool:
@@ -197,7 +206,7 @@ class RecordIndex:
         counts = counted_instants(self.data)
 
         def run(task: _Task) -> FoundKeys:
-            parts = list(task.shards[task.shard].parts(self.metadata, counts))
+            parts = list(task.shards[task.shard].parts(self.metadata, counts, self.large))
             for part in parts:
                 self._check_shard(part, task)
             found = _joined(list(_newest(parts, task.keys, self.scan_share)))

@@ -49,13 +49,18 @@ class Sizing:
     growth: float
     group_bytes: int
 
+    @property
+    def keys_of_shard(self) -> int:
+        """Keys of a file group of the size that the options say."""
+        return max(self.group_bytes // RECORD_BYTES, 1)
+
     def shards(self, keys: int) -> int:
         """Return the number of file groups for so many keys."""
         if self.least == self.most:
             return self.least
         # Hudi computes in single precision.
         expected = math.ceil(float(np.float32(keys) * np.float32(self.growth)))
-        return max(self.least, min(self.most, expected // max(self.group_bytes // RECORD_BYTES, 1)), 1)
+        return max(self.least, min(self.most, expected // self.keys_of_shard), 1)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from streaming_lsm.lock.markers import delete_files
 from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
-from streaming_lsm.metadata.partitions.base import DAMAGE, KeptPartition
+from streaming_lsm.metadata.partitions.base import DAMAGE, GrowingPartition, KeptPartition
 from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -43,7 +43,7 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _KEPT_SLICES = 2
 _MIB = 1 << 20
-_LARGE_BASE, _LOG_SHARE, _MOST_LOGS = _MIB, 0.5, 20
+_LARGE_BASE, _LOG_SHARE, _MOST_LOGS = _MIB // 8, 0.5, 20
 """A slice with a base file of so many bytes is compacted when its logs have this share of them, or are so many: the
 rewrite of a large record index would take many times what the commits took."""
 _POLICY = "KEEP_LATEST_FILE_VERSIONS"
@@ -156,7 +156,11 @@ def compact(
     partitions = [kept for kept in partitions if kept.name not in faults]
     lock.verify()
     running = Instant(requested, COMPACTION, State.REQUESTED)
-    begin(metadata, running, CompactionPlan(tuple(_operation(one) for one in merged)).encode())
+    begin(
+        metadata,
+        running,
+        CompactionPlan(tuple(_operation(one) for one in merged if one.slice.base or one.slice.logs)).encode(),
+    )
     stats = []
     for one in merged:
         size, previous = len(one.content), one.slice.base
@@ -194,9 +198,15 @@ def _merged(
     """Merge the slices of a partition that are due."""
     entries = metadata.list(kept.name)
     sizes = {entry.name: entry.size for entry in entries}
+    slices = MetadataFileSlice.newest_of_all(timeline, list(sizes), kept.name)
+    of_groups = {one.group: one for one in slices}
     found = []
-    for group in kept.groups:
-        one, name = MetadataFileSlice.newest(timeline, list(sizes), group), base_name(group.file_id, requested)
+    for new in kept.grown(slices, metadata, counts, requested) if isinstance(kept, GrowingPartition) else ():
+        one = of_groups.pop(new.group, MetadataFileSlice(new.group, None, ()))
+        name = base_name(new.group.file_id, requested)
+        found.append(_Merged(one, sizes, name, encode(new.keys, new.values), len(new.keys)))
+    for group, one in of_groups.items():
+        name = base_name(group.file_id, requested)
         if _is_due(one, sizes):
             keys, values = kept.merged(one, metadata, counts, str(name))
             found.append(_Merged(one, sizes, name, encode(keys, values), len(keys)))

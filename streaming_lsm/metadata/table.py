@@ -262,6 +262,8 @@ class MetadataTable:
                     continue
                 try:
                     kept = kind.open(name, self._context, properties)
+                    if kept.definition not in (None, name, *(one.name for one in found)):
+                        raise UnsupportedTable(f"{kept.definition} is not kept, whose columns it has")
                     MetadataFileSlice.newest_of_all(timeline, self._metadata.names(name), name)
                 except DAMAGE as error:
                     self._warn(name, str(error))
@@ -300,14 +302,19 @@ class MetadataTable:
             return
         if PARTITION in faults:
             self.drop(faults[PARTITION])
-        elif faults:
+            return
+        if faults:
             self._drop_partitions(faults)
+        # It may have made file groups.
+        self._timeline = self._timelines.load(self._metadata)
+        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
 
     def _drop_partitions(self, faults: Mapping[str, str]) -> None:
         """Drop partitions that cannot be kept, and log why, by name."""
         for name, why in faults.items():
             self._warn(name, why)
-        self._kept, self._opened = [kept for kept in self._kept if kept.name not in faults], None
+        self._kept = [kept for kept in self._kept if not {kept.name, kept.definition} & faults.keys()]
+        self._opened = None
         drop_others(self._storage, load_properties(self._storage), self._kept, self._lock.verify)
 
     def _warn(self, name: str, why: str) -> None:

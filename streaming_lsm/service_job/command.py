@@ -1,4 +1,4 @@
-"""Parse the command line of ``jobs/compact.py`` and ``jobs/clean.py``, and run the job."""
+"""Parse the command line of ``jobs/compact.py``, ``jobs/cluster.py`` and ``jobs/clean.py``, and run the job."""
 
 from __future__ import annotations
 

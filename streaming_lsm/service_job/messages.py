@@ -1,15 +1,18 @@
-"""Tell an operator in one line what a compaction or clean did."""
+"""Tell an operator in one line what a compaction, clustering or clean did."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from streaming_lsm.services.cleaning.worker import Cleaned
+from streaming_lsm.services.clustering.planner import ClusteringSelection
+from streaming_lsm.services.clustering.worker import Clustered, ClusteringScheduled
 from streaming_lsm.services.compaction.worker import Compacted, Failed, PutBack, Scheduled
+from streaming_lsm.timeline.action_kind import CLUSTERING, COMPACTION
 from streaming_lsm.timeline.instant import Instant
 
-Event = Scheduled | Compacted | Failed | PutBack | Cleaned
+Event = Scheduled | Compacted | ClusteringScheduled | Clustered | Failed | PutBack | Cleaned
 
 
 def counted(number: int, noun: str) -> str:
@@ -26,11 +29,17 @@ def message(event: Event) -> str:
         return f"scheduled {names}: {event.selection}"
     if isinstance(event, Compacted):
         return compacted(event.completed, event.stats)
+    if isinstance(event, ClusteringScheduled):
+        return clustering_scheduled(event.planned, event.selection)
+    if isinstance(event, Clustered):
+        return clustered(event.completed, event.commit)
     if isinstance(event, Cleaned):
         return f"{event.completed.file_name}: {counted(event.files, 'file')} deleted"
     if isinstance(event, PutBack):
-        return f"{event.planned.file_name} was put back: the next compaction of the table runs it"
-    what = f"{event.planned.file_name} failed, it stays planned" if event.planned else "no compaction was scheduled"
+        return f"{event.planned.file_name} was put back: the next {_kind(event.planned.action)} of the table runs it"
+    what = (
+        f"{event.planned.file_name} failed, it stays planned" if event.planned else f"no {event.action} was scheduled"
+    )
     return f"{what}: {reason(event.error)}"
 
 
@@ -43,6 +52,28 @@ def compacted(completed: Instant, stats: Sequence[WriteStat]) -> str:
         f"{completed.file_name}: {counted(groups, 'file group')} compacted, {counted(logs, 'log file')} merged, "
         f"{counted(rows, 'row')} in {counted(size, 'byte')}"
     )
+
+
+def clustering_scheduled(planned: Instant | None, selection: ClusteringSelection) -> str:
+    """Describe a clustering that was scheduled, or why there was nothing to cluster."""
+    if planned is None:
+        return f"nothing to cluster: {selection.reasons}"
+    return f"scheduled {planned.file_name}: {selection}"
+
+
+def clustered(completed: Instant, commit: CommitMetadata) -> str:
+    """Describe a completed clustering."""
+    replaced = sum(map(len, (commit.replaced or {}).values()))
+    made = {(stat.partition_path, stat.file_id) for stat in commit.stats}
+    rows, size = sum(stat.num_writes for stat in commit.stats), sum(stat.total_bytes for stat in commit.stats)
+    return (
+        f"{completed.file_name}: {counted(replaced, 'file group')} replaced by {counted(len(made), 'new one')}, "
+        f"{counted(rows, 'row')} in {counted(size, 'byte')}"
+    )
+
+
+def _kind(action: str) -> str:
+    return action if action == CLUSTERING else COMPACTION
 
 
 def reason(error: Exception) -> str:

@@ -17,7 +17,7 @@ from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, 
 from streaming_lsm.file_group.file_system_view import METADATA_FOLDER, FileSystemView
 from streaming_lsm.file_group.log_facts import LogFactsReader
 from streaming_lsm.format.actions.clean import CleanPlan
-from streaming_lsm.format.actions.clustering_plan import clustered_groups
+from streaming_lsm.format.actions.clustering_plan import ClusteringPlan, clustered_groups
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
@@ -174,6 +174,11 @@ def read_compaction_plan(storage: Storage, pending: Instant) -> CompactionPlan:
 def read_clean_plan(storage: Storage, pending: Instant) -> CleanPlan:
     """Read the plan of a pending clean; raises as `read_compaction_plan`."""
     return decoded_plan(storage, pending, read_plan_file(storage, pending), CleanPlan.decode)
+
+
+def read_clustering_plan(storage: Storage, pending: Instant) -> ClusteringPlan:
+    """Read the plan of a pending clustering; raises as `read_compaction_plan`."""
+    return decoded_plan(storage, pending, read_plan_file(storage, pending), ClusteringPlan.decode)
 
 
 def decoded_plan(storage: Storage, pending: Instant, data: bytes, decode: Callable[[bytes, str], T]) -> T:

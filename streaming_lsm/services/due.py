@@ -9,6 +9,8 @@ from streaming_lsm import config
 from streaming_lsm.services.archiving.runner import Archiver
 from streaming_lsm.services.cleaning.planner import Retention
 from streaming_lsm.services.cleaning.runner import Cleaner
+from streaming_lsm.services.clustering.runner import preview_clustering
+from streaming_lsm.services.clustering.trigger import NextClustering
 from streaming_lsm.services.compaction.runner import preview_compaction
 from streaming_lsm.services.compaction.trigger import NextCompaction, log_compaction_is_due
 from streaming_lsm.services.context import ServiceContext
@@ -17,7 +19,7 @@ from streaming_lsm.services.ttl.expiry import PartitionExpiry
 from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
 from streaming_lsm.timeline.clock import Clock
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.planned_actions import pending_cleans, pending_compactions
+from streaming_lsm.txn.planned_actions import pending_cleans, pending_clusterings, pending_compactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ def services_due(context: ServiceContext, clock: Clock) -> Iterator[Due]:
     yield _compaction(context, timeline, clock)
     if options[config.LOG_COMPACT_INLINE]:
         yield _log_compaction(context, timeline)
+    if options[config.CLUSTER_INLINE] or options[config.CLUSTER_SCHEDULE] or pending_clusterings(timeline):
+        yield _clustering(context, timeline)
     cleaner = Cleaner(context, clock=clock, with_history=True)
     cleans = tuple(clean.file_name for clean in pending_cleans(timeline))
     yield Due(
@@ -105,6 +109,19 @@ def _log_compaction(context: ServiceContext, timeline: Timeline) -> Due:
         is_inline=True,
         rule=f"{config.LOG_COMPACTION_BLOCKS.key}={commits}",
         found=str(preview_compaction(context, log=True)),
+        pending=pending,
+    )
+
+
+def _clustering(context: ServiceContext, timeline: Timeline) -> Due:
+    following, pending = NextClustering(context), tuple(plan.file_name for plan in pending_clusterings(timeline))
+    buckets = "a table with a bucket index cannot be clustered"
+    return Due(
+        service="cluster",
+        is_due=bool(pending) or following.is_due(timeline),
+        is_inline=context.options[config.CLUSTER_INLINE],
+        rule=str(following),
+        found=buckets if context.config.has_buckets else str(looked(context, lambda _: preview_clustering(context))),
         pending=pending,
     )
 

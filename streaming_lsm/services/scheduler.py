@@ -14,6 +14,10 @@ from streaming_lsm.services.archiving.planner import ArchiveSelection
 from streaming_lsm.services.archiving.runner import Archiver
 from streaming_lsm.services.cleaning.runner import Cleaner, CleanSelection
 from streaming_lsm.services.cleaning.worker import CleaningWorker
+from streaming_lsm.services.clustering.planner import ClusteringSelection
+from streaming_lsm.services.clustering.runner import cluster, preview_clustering, run_clustering, schedule_clustering
+from streaming_lsm.services.clustering.trigger import NextClustering
+from streaming_lsm.services.clustering.worker import ClusteringWorker
 from streaming_lsm.services.compaction.planner import CompactionSelection
 from streaming_lsm.services.compaction.runner import (
     compact,
@@ -34,13 +38,13 @@ from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
 from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.planned_actions import pending_compactions
+from streaming_lsm.txn.planned_actions import pending_clusterings, pending_compactions
 
 _LOG = logging.getLogger(__name__)
 
 
 class TableServices:
-    """Compaction, cleaning and archiving of one table.
+    """Compaction, clustering, cleaning and archiving of one table.
 
     Attributes:
         expiry: finds expired partitions, which `LsmTable` deletes.
@@ -60,6 +64,8 @@ class TableServices:
         self._attempts = PlanBackoff()
         self._limits = TimeLimits(context)
         self._next = NextCompaction(context, clock)
+        self._clustering_attempts = PlanBackoff()
+        self._next_clustering = NextClustering(context)
         self._without_runs = ""
 
     def compact(self, engine: Engine, *, log: bool = False) -> tuple[Instant | None, CompactionSelection | None]:
@@ -73,6 +79,18 @@ class TableServices:
     def preview_compaction(self, *, log: bool = False) -> CompactionSelection:
         """Select the file slices that a compaction would merge now."""
         return preview_compaction(self._context, log=log)
+
+    def cluster(self, engine: Engine) -> tuple[Instant | None, ClusteringSelection | None]:
+        """Run pending clusterings, or schedule and run one; see `cluster`."""
+        return cluster(self._context, engine)
+
+    def schedule_clustering(self) -> tuple[Instant | None, ClusteringSelection | None]:
+        """Schedule a clustering without running it; see `schedule_clustering`."""
+        return schedule_clustering(self._context)
+
+    def preview_clustering(self) -> ClusteringSelection:
+        """Select the file slices that a clustering would sort now."""
+        return looked(self._context, lambda _: preview_clustering(self._context))
 
     def clean(self, engine: Engine | None = None) -> Instant | None:
         """Run pending cleans, then plan and run one; see `Cleaner.clean`."""
@@ -98,12 +116,16 @@ class TableServices:
         """Create a worker that compacts in a process of its own."""
         return CompactionWorker(self._context, engine, schedules=schedules, clock=self._clock)
 
+    def clustering_worker(self, engine: Engine, *, schedules: bool = True) -> ClusteringWorker:
+        """Create a worker that clusters in a process of its own."""
+        return ClusteringWorker(self._context, engine, schedules=schedules)
+
     def cleaning_worker(self, engine: Engine) -> CleaningWorker:
         """Create a worker that cleans in a process of its own."""
         return CleaningWorker(self._context, engine, clock=self._clock)
 
     def run_inline(self, timeline: Timeline, engine: Engine) -> None:
-        """Compact, clean and archive after a write, as the options say, if any is due.
+        """Compact, cluster, clean and archive after a write, as the options say, if any is due.
 
         Errors are logged and not raised: the write is committed, and a later write, ``lsm compact`` or ``lsm clean``
         finishes the services.
@@ -113,7 +135,11 @@ class TableServices:
             engine: runs the operations of a compaction.
         """
         changed = self._guarded("compaction", lambda: self._compact_inline(timeline, engine))
-        if self._context.options[config.CLEAN_AUTOMATIC]:
+        options = self._context.options
+        if options[config.CLUSTER_INLINE] or options[config.CLUSTER_SCHEDULE]:
+            clustered = self._guarded("clustering", lambda: self._cluster_inline(timeline, engine, reload=changed))
+            changed = changed or clustered
+        if options[config.CLEAN_AUTOMATIC]:
             cleaned = self._guarded("cleaning", lambda: self._clean_inline(timeline, reload=changed))
             changed = changed or cleaned
         self.archive_inline(timeline, reload=changed)
@@ -242,6 +268,32 @@ class TableServices:
         self._attempts.begin(planned)
         self._guarded(f"compaction {planned.requested}", run)
         return completed is not None
+
+    def _cluster_inline(self, timeline: Timeline, engine: Engine, *, reload: bool) -> bool:
+        """Run and schedule clusterings; returns whether the timeline was changed."""
+        current = self._context.load_timeline() if reload else timeline
+        inline = self._context.options[config.CLUSTER_INLINE]
+        planned = self._clustering_attempts.due(pending_clusterings(current)) if inline else []
+        if planned:
+            elsewhere = self._context.run_elsewhere(current)
+            for plan in planned:
+                if plan.requested not in elsewhere:
+                    self._attempt_clustering(plan, engine)
+            current = self._context.load_timeline()
+        if not self._next_clustering.is_due(current):
+            return bool(planned)
+        scheduled, _ = schedule_clustering(self._context, self._next_clustering.is_due)
+        if scheduled is None:
+            self._next_clustering.found_nothing(current)
+        elif inline:
+            self._attempt_clustering(scheduled, engine)
+        return True
+
+    def _attempt_clustering(self, planned: Instant, engine: Engine) -> None:
+        """Run one planned clustering; its failure is logged, so that the other plans run too."""
+        self._clustering_attempts.begin(planned)
+        what = f"clustering {planned.requested}"
+        self._guarded(what, lambda: run_clustering(self._context, planned.requested, engine) is not None)
 
     def _clean_inline(self, timeline: Timeline, *, reload: bool) -> bool:
         current = self._context.load_timeline() if reload else timeline

@@ -17,7 +17,7 @@ from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.timeline.action_kind import SAVEPOINT
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.planned_actions import pending_cleans, pending_compactions
+from streaming_lsm.txn.planned_actions import pending_cleans, pending_rewrites
 
 T = TypeVar("T")
 _LOOKS = 9
@@ -97,8 +97,8 @@ def _is_kept(before: Timeline, now: Timeline) -> bool:
 
 
 def _plans(timeline: Timeline) -> set[str]:
-    """Return the requested times of the pending compactions and cleans."""
-    return {plan.requested for plan in (*pending_compactions(timeline), *pending_cleans(timeline))}
+    """Return the requested times of the pending plans."""
+    return {plan.requested for plan in (*pending_rewrites(timeline), *pending_cleans(timeline))}
 
 
 def savepoints(timeline: Timeline) -> list[Instant]:

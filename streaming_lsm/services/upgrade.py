@@ -227,7 +227,7 @@ def _check_free(context: ServiceContext, timeline: Timeline, *, leaves_native: b
     """Refuse a change while a pending service or a savepoint keeps files that it must delete."""
     held = next((pending for pending in timeline.pending if pending.action == "clustering"), None)
     if held is not None:
-        raise UnsupportedTable(f"{held.path} is pending, which this release cannot execute: finish it with Hudi")
+        raise UnsupportedTable(f"{held.path} is pending: run it first (`lsm cluster`)")
     for instant in timeline.instants:
         if leaves_native and instant.action == "savepoint" and instant.is_completed:
             kept = decode_savepoint(context.storage.read(instant.path), instant.path)

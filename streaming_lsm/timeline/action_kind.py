@@ -7,10 +7,13 @@ from enum import Enum, auto
 
 from streaming_lsm.timeline.instant import WRITE_ACTIONS
 
-COMPACTION, LOG_COMPACTION, CLEAN, ROLLBACK = "compaction", "logcompaction", "clean", "rollback"
+COMPACTION, LOG_COMPACTION, CLUSTERING = "compaction", "logcompaction", "clustering"
+CLEAN, ROLLBACK = "clean", "rollback"
 SAVEPOINT, RESTORE = "savepoint", "restore"
 COMPACTIONS = (COMPACTION, LOG_COMPACTION)
-"""Planned actions that write files of their own."""
+"""Planned actions that merge the files of single file groups."""
+REWRITES = (*COMPACTIONS, CLUSTERING)
+"""Planned actions that write files of their own, and change no row."""
 
 
 class OnFailure(Enum):
@@ -48,7 +51,7 @@ _KINDS = {
     kind.action: kind
     for kind in (
         *(ActionKind(action, OnFailure.ROLL_BACK, is_planned=False) for action in sorted(WRITE_ACTIONS)),
-        *(ActionKind(action, OnFailure.PUT_BACK, is_planned=True) for action in COMPACTIONS),
+        *(ActionKind(action, OnFailure.PUT_BACK, is_planned=True) for action in REWRITES),
         ActionKind(CLEAN, OnFailure.KEEP, is_planned=True),
         ActionKind(ROLLBACK, OnFailure.KEEP, is_planned=False),
         ActionKind(RESTORE, OnFailure.KEEP, is_planned=False),
@@ -76,5 +79,5 @@ def planned_kind(action: str) -> ActionKind:
     """
     kind = kind_of(action)
     if not kind.is_planned:
-        raise ValueError(f"{action!r} is not planned first: compactions and cleans are")
+        raise ValueError(f"{action!r} is not planned first: compactions, clusterings and cleans are")
     return kind

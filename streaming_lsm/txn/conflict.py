@@ -4,18 +4,18 @@ A write *conflicts* with another one that was completed after it began if both c
 partition where the table has a bucket index. Without one, two writes may each have found a key to be new, and insert it
 into file groups of their own: the unit is a partition, or with a global index the table. Compactions do not conflict
 with writes of merge-on-read tables: by their completion times the logs of a write belong to the slice that the
-compaction made.
+compaction made. A clustering changes no row: it conflicts with writes of the file groups that it replaces only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streaming_lsm.errors import ClusteringConflict, WriteConflict
-from streaming_lsm.format.actions.clustering_plan import clustered_groups
+from streaming_lsm.format.actions.clustering_plan import CLUSTER, clustered_groups
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
@@ -159,11 +159,38 @@ def check_conflicts(
         replaced = min(_replaced(own, commit), default=None)
         if replaced is not None:
             raise ClusteringConflict(_text(now, other, unit_of(table, replaced), "replaced"))
-        # Beside a compaction a base file that began earlier would be the older one.
-        logs_only = non_blocking or _is_compaction(commit)
+        # Beside a compaction or clustering a base file that began earlier would be the older one.
+        logs_only = non_blocking or _is_compaction(commit) or commit.operation_type == CLUSTER
         changed = next(_both_changed(own, _changed_live(now, commit, table), logs_only=logs_only), None)
         if changed is not None:
             raise WriteConflict(_text(now, other, changed, "changed"))
+
+
+def check_clustered(clustered: Set[FileGroup], now: Timeline, planned: str) -> None:
+    """Check before a clustering is completed that nothing was written to its file groups since it was planned.
+
+    Writes of this package that meet the plan are refused; those of another program may not be.
+
+    Args:
+        clustered: the file groups that it replaces.
+        now: the timeline just before it is completed.
+        planned: its requested time.
+
+    Raises:
+        ClusteringConflict: a file group was changed or replaced since.
+    """
+    for write in now.newest_first():
+        if (write.completed or "") <= planned:
+            return
+        commit = now.read_commit(write)
+        changed = {(stat.partition_path, stat.file_id) for stat in commit.stats}
+        changed |= {(partition, file_id) for partition, ids in (commit.replaced or {}).items() for file_id in ids}
+        if changed & clustered:
+            partition, file_id = min(changed & clustered)
+            raise ClusteringConflict(
+                f"{write.path} in {now.storage.uri} has changed file group {file_id} of partition {partition!r} since "
+                f"the clustering {planned} was planned: delete its requested and inflight file to cancel it"
+            )
 
 
 def _archived(others: Iterable[Instant], now: Timeline) -> list[Instant]:

@@ -28,6 +28,7 @@ from streaming_lsm.lock.lock import LockWait, Pauses, TableLock
 from streaming_lsm.lock.providers.choice import choose_provider
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import CLUSTERING
 from streaming_lsm.timeline.cache import Known, TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
@@ -47,7 +48,9 @@ class Beside(Enum):
     """State which actions of other living writers may be pending when a transaction begins."""
 
     SERVICES = auto()
-    """Compactions and cleans, but no write: a write of a table that one writer at a time writes."""
+    """Services, but no write: a write of a table that one writer at a time writes."""
+    COMPACTIONS = auto()
+    """The same but for clusterings: a write that is made alone, as it may have met one."""
     WRITES = auto()
     """Any but a write that is made alone: a write of a table that several writers write."""
     ALL = auto()
@@ -58,7 +61,7 @@ class Beside(Enum):
     @property
     def is_of_write(self) -> bool:
         """Whether the transaction is a write."""
-        return self in (Beside.SERVICES, Beside.WRITES)
+        return self in (Beside.SERVICES, Beside.COMPACTIONS, Beside.WRITES)
 
     def excludes(self, pending: Instant, living: Living, *, others_lock: bool = False) -> bool:
         """Return whether a pending action of another living writer excludes the transaction.
@@ -71,8 +74,8 @@ class Beside(Enum):
         if (living.owner is None and not others_lock) or self is Beside.NOTHING:
             return True
         if pending.action not in WRITE_ACTIONS:
-            return False
-        return self is Beside.SERVICES or (self is Beside.WRITES and living.alone)
+            return self is Beside.COMPACTIONS and pending.action == CLUSTERING
+        return self in (Beside.SERVICES, Beside.COMPACTIONS) or (self is Beside.WRITES and living.alone)
 
 
 @dataclass(frozen=True, slots=True)

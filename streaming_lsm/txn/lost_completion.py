@@ -15,7 +15,7 @@ from streaming_lsm.format.actions.file_state import RecordedFiles
 from streaming_lsm.format.actions.rollback import RollbackPlan
 from streaming_lsm.lock.markers import is_file_of, marker_folder
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import COMPACTIONS
+from streaming_lsm.timeline.action_kind import REWRITES
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.instant import FLAT, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.partition_folders import partition_listings
@@ -107,7 +107,7 @@ def planned_rollbacks(storage: Storage, timeline: Timeline) -> set[str]:
 
 
 def _may_have_files(pending: Instant) -> bool:
-    return pending.action in WRITE_ACTIONS or (pending.action in COMPACTIONS and pending.state is State.INFLIGHT)
+    return pending.action in WRITE_ACTIONS or (pending.action in REWRITES and pending.state is State.INFLIGHT)
 
 
 def check_unknown_files(timeline: Timeline, files: Mapping[str, str]) -> None:

@@ -1,10 +1,10 @@
-"""Schedule and find planned actions (compactions and cleans), and revert failed runs of compactions.
+"""Schedule and find planned actions (compactions, clusterings, cleans), and revert failed runs that wrote files.
 
 A *planned action* is on the timeline with its plan before it is run. A failed write is rolled back, and its instant is
-not used again; a failed compaction is reverted to requested, and its next run has the same instant. So a task of the
-first run may finish during the second run, and its file would become visible with those of the second. Therefore the
-markers of all runs are kept until one run completes: its reconciliation deletes every file that a marker names and the
-stats do not.
+not used again; a failed compaction or clustering is reverted to requested, and its next run has the same instant. So a
+task of the first run may finish during the second run, and its file would become visible with those of the second.
+Therefore the markers of all runs are kept until one run completes: its reconciliation deletes every file that a marker
+names and the stats do not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streaming_lsm.lock.heartbeat import revoke_heartbeat
 from streaming_lsm.lock.lock import Held, TableLock
 from streaming_lsm.lock.markers import delete_files, list_marked_files
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS, ROLLBACK
+from streaming_lsm.timeline.action_kind import CLEAN, CLUSTERING, COMPACTIONS, REWRITES, ROLLBACK
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
@@ -29,6 +29,16 @@ from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
 def pending_compactions(timeline: Timeline) -> tuple[Instant, ...]:
     """Return the pending compactions, the oldest first, log compactions among them."""
     return tuple(instant for instant in timeline.pending if instant.action in COMPACTIONS)
+
+
+def pending_clusterings(timeline: Timeline) -> tuple[Instant, ...]:
+    """Return the pending clusterings, the oldest first."""
+    return tuple(instant for instant in timeline.pending if instant.action == CLUSTERING)
+
+
+def pending_rewrites(timeline: Timeline) -> tuple[Instant, ...]:
+    """Return the pending compactions and clusterings, the oldest first."""
+    return tuple(instant for instant in timeline.pending if instant.action in REWRITES)
 
 
 def pending_cleans(timeline: Timeline) -> tuple[Instant, ...]:
@@ -89,11 +99,11 @@ def refuse_reused_time(storage: Storage, timeline: Timeline, planned: Instant) -
     )
 
 
-def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) -> None:
-    """Revert a compaction whose run is undone to requested; plan and markers are kept.
+def revert_to_requested(storage: Storage, lock: TableLock, rewrite: Instant) -> None:
+    """Revert a compaction or clustering whose run is undone to requested; plan and markers are kept.
 
     The steps: fence its tasks; delete its files; delete the inflight file. If the writer dies in between, the
-    compaction stays inflight, and is reverted again before its next run.
+    action stays inflight, and is reverted again before its next run.
 
     Args:
         lock: the table's, held by the caller.
@@ -101,10 +111,10 @@ def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) 
     Raises:
         Fenced: the lock is not held any more.
     """
-    revoke_heartbeat(storage, lock, compaction.requested, runs_again=True)
-    delete_uncommitted_files(storage, lock, compaction)
+    revoke_heartbeat(storage, lock, rewrite.requested, runs_again=True)
+    delete_uncommitted_files(storage, lock, rewrite)
     lock.verify()
-    storage.delete(compaction.at(State.INFLIGHT).path)
+    storage.delete(rewrite.at(State.INFLIGHT).path)
 
 
 def delete_uncommitted_files(storage: Storage, held: Held, instant: Instant, kept: Set[str] = frozenset()) -> None:

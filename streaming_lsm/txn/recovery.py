@@ -20,7 +20,7 @@ from streaming_lsm.lock.markers import TEMP_FOLDER, delete_files, delete_markers
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Listing, Storage
-from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS, RESTORE, ROLLBACK
+from streaming_lsm.timeline.action_kind import CLEAN, RESTORE, REWRITES, ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import finish_update
@@ -30,7 +30,7 @@ from streaming_lsm.txn.decision import reap_decisions, settle
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from streaming_lsm.txn.lost_completion import check_later_writes, check_pending
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
-from streaming_lsm.txn.planned_actions import pending_compactions, revert_to_requested
+from streaming_lsm.txn.planned_actions import pending_rewrites, revert_to_requested
 from streaming_lsm.txn.restore import DropMetadata, resume_restores
 from streaming_lsm.txn.reverted_action import RevertedActions
 from streaming_lsm.txn.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
@@ -129,7 +129,7 @@ def settle_pending(
         finish_savepoint(storage, record)
     if cancelled or savepoints:
         timeline = Timeline.load(storage, previous=timeline)
-    known = (*WRITE_ACTIONS, *COMPACTIONS, CLEAN, ROLLBACK, RESTORE)
+    known = (*WRITE_ACTIONS, *REWRITES, CLEAN, ROLLBACK, RESTORE)
     left = {pending.requested for pending in own}
     found = [pending for pending in timeline.pending if pending.action in known and pending.requested not in left]
     if not found:
@@ -168,8 +168,8 @@ def _without_leftovers(
 
 
 def _is_undone(timeline: Timeline, pending: Instant) -> bool:
-    """Return whether a restore has deleted the plan of a compaction or clean, of which an inflight file is left."""
-    if pending.action not in (*COMPACTIONS, CLEAN) or timeline.has_plan(pending):
+    """Return whether a restore has deleted the plan of an action, of which an inflight file is left."""
+    if pending.action not in (*REWRITES, CLEAN) or timeline.has_plan(pending):
         return False
     undone = timeline.finished_rollbacks(since=pending.requested)
     return pending.requested in undone or timeline.history.is_undone(pending.requested)
@@ -180,7 +180,7 @@ def _may_be_archived(timeline: Timeline, pending: Instant) -> bool:
 
     Only what is oldest is archived, or a clean before a later one.
     """
-    if pending.action not in (*COMPACTIONS, CLEAN):
+    if pending.action not in (*REWRITES, CLEAN):
         return True
     if pending.action == CLEAN and any(clean.requested > pending.requested for clean in timeline.completed_cleans):
         return True
@@ -201,8 +201,8 @@ def recover(
 ) -> Timeline:
     """Finish pending rollbacks, roll back writes of dead writers, and delete files that their late tasks left.
 
-    A compaction whose heartbeat names a dead owner is reverted to requested. Other compactions, cleans and clusterings
-    are not changed: without such a heartbeat they may be another program's (docs/format/02-timeline.md, "Rollback").
+    A compaction or clustering whose heartbeat names a dead owner is reverted to requested. Other ones, and cleans, are
+    not changed: without such a heartbeat they may be another program's (docs/format/02-timeline.md, "Rollback").
 
     Args:
         lock: the table's, held by the caller.
@@ -242,7 +242,7 @@ def recover(
         # One without data files may be a completed one, whose completed file was lost: a later commit names it.
         check_later_writes(timeline, min(write.requested for write in dead))
         _roll_back_writes(storage, lock, timeline, times, dead)
-    reverted = _revert_compactions(storage, lock, timeline, left)
+    reverted = _revert_rewrites(storage, lock, timeline, left)
     if dead or reverted:
         timeline = Timeline.load(storage, previous=timeline)
     _reap_markers(storage, lock, timeline)
@@ -293,13 +293,13 @@ def _roll_back_writes(
             roll_back(storage, lock, write, times)
 
 
-def _revert_compactions(storage: Storage, lock: TableLock, timeline: Timeline, left: Set[str]) -> bool:
-    """Revert compactions of dead writers, not those `left` to living ones, and return whether there were any."""
+def _revert_rewrites(storage: Storage, lock: TableLock, timeline: Timeline, left: Set[str]) -> bool:
+    """Revert compactions and clusterings of dead writers, but for those `left`; return whether there were any."""
     found = False
-    for compaction in pending_compactions(timeline):
-        if compaction.requested not in left and _names_owner(storage, heartbeat_path(compaction.requested)):
-            _LOG.warning("putting %s in %s back to requested, as its writer is dead", compaction.path, storage.uri)
-            revert_to_requested(storage, lock, compaction)
+    for pending in pending_rewrites(timeline):
+        if pending.requested not in left and _names_owner(storage, heartbeat_path(pending.requested)):
+            _LOG.warning("putting %s in %s back to requested, as its writer is dead", pending.path, storage.uri)
+            revert_to_requested(storage, lock, pending)
             found = True
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from streaming_lsm.config import CONFLICT_RETRIES, Options
-from streaming_lsm.errors import LockLost, WriteConflict
+from streaming_lsm.errors import ClusteringConflict, LockLost, WriteConflict
 from streaming_lsm.lock.runtime import Runtime
 
 T = TypeVar("T")
@@ -26,14 +26,16 @@ class Attempt:
 
     Attributes:
         number: from 0.
+        met_clustering: whether the last one changed file groups of a clustering, whose end is waited for.
     """
 
     number: int = 0
+    met_clustering: bool = False
 
     @property
     def alone(self) -> bool:
         """Whether other writes are to wait for it."""
-        return self.number >= _SHARED
+        return self.number >= _SHARED or self.met_clustering
 
 
 def write_with_retries(options: Options, runtime: Runtime, write: Callable[[Attempt], T]) -> T:
@@ -45,11 +47,12 @@ def write_with_retries(options: Options, runtime: Runtime, write: Callable[[Atte
     Raises:
         WriteConflict, LockLost: the last attempt failed, too.
     """
-    retries = options[CONFLICT_RETRIES]
+    retries, met_clustering = options[CONFLICT_RETRIES], False
     for number in range(retries):
         try:
-            return write(Attempt(number))
+            return write(Attempt(number, met_clustering))
         except (WriteConflict, LockLost) as conflict:
+            met_clustering = isinstance(conflict, ClusteringConflict)
             _LOG.warning("writing the batch again, retry %d of %d: %s", number + 1, retries, conflict)
             runtime.sleep(_LONGEST_S * runtime.random() * (number + 1) / retries)
-    return write(Attempt(retries))
+    return write(Attempt(retries, met_clustering))

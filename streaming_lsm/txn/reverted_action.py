@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import COMPACTIONS
+from streaming_lsm.timeline.action_kind import REWRITES
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision_record import Decision
@@ -36,17 +36,17 @@ class RevertedActions:
 
     def has(self, pending: Instant, decided: Decision) -> bool:
         """Return whether a pending action is undone by another program, although it was decided to be completed."""
-        is_put_back = pending.action in COMPACTIONS and self._is_put_back(pending, decided)
+        is_put_back = pending.action in REWRITES and self._is_put_back(pending, decided)
         if not is_put_back and not self._is_rolled_back(pending):
             return False
         _LOG.warning("%s in %s is not completed, as another program undoes it", decided.path, self.storage.uri)
         self.found.append(pending)
         return True
 
-    def _is_put_back(self, compaction: Instant, decided: Decision) -> bool:
-        """Return whether the inflight file of a compaction or a file of its decided run is gone."""
+    def _is_put_back(self, rewrite: Instant, decided: Decision) -> bool:
+        """Return whether the inflight file of a compaction or clustering or a file of its decided run is gone."""
         written = CommitMetadata.decode(decided.data, decided.path).paths
-        return not all(self.storage.exists(path) for path in (compaction.at(State.INFLIGHT).path, *sorted(written)))
+        return not all(self.storage.exists(path) for path in (rewrite.at(State.INFLIGHT).path, *sorted(written)))
 
     def _is_rolled_back(self, pending: Instant) -> bool:
         """Return whether a pending rollback, or a completed rollback of a write, names the action.

@@ -113,8 +113,8 @@ class Transaction:
             identity: identity of the batch; None for a write that cannot be a replay.
             metadata: factory of the hook that keeps the metadata table up to date, such as `MetadataTable`.
             beside: actions of other writers beside which this one may be made.
-            alone: for a write: wait until the other writes that are pending are completed; those that have not begun
-                wait for this one.
+            alone: for a write: wait until the other writes, and the clusterings, that are pending are completed; writes
+                that have not begun wait for this one.
             action: the action of a write that is made alone; by default that of the table's type.
             runtime: clock, sleep, ids and process checks; the system's by default.
             timelines: timeline cache of the open table; a new one by default.
@@ -156,7 +156,7 @@ class Transaction:
             if self._alone:
                 # The write begins before those that are pending are completed, so that others wait for it.
                 self._create(self._write_action)
-                self._table.acquire(Beside.SERVICES, self._running().instant)
+                self._table.acquire(Beside.COMPACTIONS, self._running().instant)
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException as error:
             fenced = None

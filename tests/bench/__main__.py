@@ -18,7 +18,7 @@ from statistics import median
 
 import pyarrow as pa
 
-from tests.bench.result import Result
+from tests.bench.result import BYTES_READ, Result
 
 HERE = Path(__file__).parent
 
@@ -55,7 +55,7 @@ HEADING = (
 def line(result: Result) -> str:
     """One row of the table."""
     ours, reference = median(result.ours), median(result.reference)
-    shown = time_text if result.timed else "{:,.2f}".format
+    shown = size_text if result.unit == BYTES_READ else time_text if result.timed else "{:,.2f}".format
     rates = [rate(result, seconds) if result.timed else result.unit for seconds in (ours, reference)]
     return (
         f"{result.name:44} {shown(ours):>10} {shown(reference):>10} {rates[0]:>16} "
@@ -74,8 +74,15 @@ def time_text(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
 
 
+def size_text(size: float) -> str:
+    """Mebibytes."""
+    return f"{size / 2**20:.1f} MiB"
+
+
 def rate(result: Result, seconds: float) -> str:
-    """Work per second, in thousands or millions where that reads better."""
+    """Work per second, in thousands or millions where that reads better; nothing of what is no time."""
+    if result.unit == BYTES_READ:
+        return ""
     value = result.work / seconds
     for bound, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= bound:

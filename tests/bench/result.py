@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+BYTES_READ = "bytes read"
+"""Unit of results that are bytes in place of seconds."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -14,7 +17,7 @@ class Result:
 
     Attributes:
         name: what is compared, such as ``sort 17-byte keys``.
-        ours, reference: seconds of each run; the two took turns.
+        ours, reference: seconds of each run, or bytes if the unit is `BYTES_READ`; the two took turns.
         work: how much was done in one run, in `unit`.
         unit: such as ``rows`` or ``bytes``.
         target: the bound of `ratio`.

@@ -26,6 +26,13 @@ BY_PARTITION = {
     "hoodie.metadata.record.level.index.enable": "true",
     "hoodie.metadata.record.level.index.max.filegroup.count": "2",
 }
+GROWING = {
+    "hoodie.metadata.global.record.level.index.enable": "true",
+    "hoodie.metadata.global.record.level.index.min.filegroup.count": "1",
+    "hoodie.metadata.global.record.level.index.max.filegroup.count": "6",
+    "hoodie.metadata.record.index.max.filegroup.size": "480",
+}
+FORMS = {"global": GLOBAL, "by partition": BY_PARTITION, "with more and more file groups": GROWING}
 SETTINGS = {
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.compact.max.delta.commits": "3",
@@ -34,6 +41,7 @@ SETTINGS = {
 HUDI = {**SETTINGS, "hoodie.metadata.index.partition.stats.enable": "false"}
 READ = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
 OURS = {"hoodie.clean.automatic": False, "hoodie.bucket.index.num.buckets": 2}
+INDEX = ".hoodie/metadata/record_index"
 HISTORY = History("record_index", ORDERS, SIMPLE, [])
 
 
@@ -65,18 +73,16 @@ def _agree(hudi: Hudi, path: Path, *, complete: bool = True) -> None:
     assert found == set(wanted)
 
 
-@pytest.mark.parametrize("form", [GLOBAL, BY_PARTITION], ids=["global", "by partition"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_a_record_index_kept_in_turn(
-    hudi: Hudi, record: Record, tmp_path: Path, kind: str, form: dict[str, str]
-) -> None:
+def test_a_record_index_kept_in_turn(hudi: Hudi, record: Record, tmp_path: Path, kind: str, form: str) -> None:
     path = tmp_path / "turns"
-    case = f"v9 {kind} record index, {'global' if form is GLOBAL else 'by partition'}"
-    table = HISTORY.create(path, 9, kind, {**SETTINGS, **form})
-    options = {**HISTORY.hudi_options(table), **HUDI, **form}
+    case = f"v9 {kind} record index, {form}"
+    table = HISTORY.create(path, 9, kind, {**SETTINGS, **FORMS[form]})
+    options = {**HISTORY.hudi_options(table), **HUDI, **FORMS[form]}
     for turn in range(7):
         record(case, "ours, hudi, ours", f"turn {turn + 1}")
-        ours = LsmTable(path, {**OURS, **SETTINGS, **form})
+        ours = LsmTable(path, {**OURS, **SETTINGS, **FORMS[form]})
         if turn in (3, 5):
             hudi.write(path, "upsert", _rows(turn), options)
             hudi.write(path, "delete", _rows(turn, 4), options)
@@ -89,3 +95,5 @@ def test_a_record_index_kept_in_turn(
         # Hudi leaves out what its bucket index inserts into logs; the next write of ours adds it.
         if turn:
             _agree(hudi, path, complete=turn not in (3, 5) or kind == "COPY_ON_WRITE")
+    ids = {file.name.split("_")[0].strip(".") for file in (path / INDEX).iterdir() if "record-index" in file.name}
+    assert len(ids) >= {"global": 3, "by partition": 2}.get(form, 4)

@@ -38,7 +38,17 @@ WRITTEN: dict[str, tuple[str, ...]] = {
     "hoodie.table.multiple.base.file.formats.enable": ("false",),
 }
 BUCKETS = {"lsm.bucket.index.num.buckets": (), "lsm.bucket.index.hash.field": ()}
-LOOKUPS = {"lsm.index.type": ("SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM", "RECORD_INDEX")}
+LOOKUPS = {
+    "lsm.index.type": (
+        "SIMPLE",
+        "BLOOM",
+        "GLOBAL_SIMPLE",
+        "GLOBAL_BLOOM",
+        "RECORD_INDEX",
+        "GLOBAL_RECORD_LEVEL_INDEX",
+        "RECORD_LEVEL_INDEX",
+    )
+}
 MAY_BE_EMPTY = ("hoodie.table.partition.fields",)
 NEVER = ("hoodie.table.precombine.field", "hoodie.table.log.file.format")
 ONLY_CUSTOM = ("hoodie.record.merge.strategy.id", "hoodie.compaction.payload.class")

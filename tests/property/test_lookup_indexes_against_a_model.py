@@ -25,6 +25,7 @@ KINDS = [(version, kind) for version in (8, 9, 10) for kind in ("MERGE_ON_READ",
 MOVES = {
     "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
     "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
+    "RECORD_INDEX": "hoodie.record.index.update.partition.path",
 }
 
 
@@ -104,7 +105,9 @@ def shown(table: LsmTable) -> list[tuple[str, str, int, str]]:
     return sorted((row["k"], row["p"], row["v"], row["_hoodie_partition_path"]) for row in found)
 
 
-@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM"])
+@pytest.mark.parametrize(
+    "index", ["SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM", "RECORD_INDEX", "RECORD_LEVEL_INDEX"]
+)
 @pytest.mark.parametrize("seed", range(random_cases(24, 6)))
 def test_batches_show_the_rows_of_the_model(index: str, seed: int, tmp_path: Path) -> None:
     draw = random.Random(f"{index} {seed}")

@@ -63,6 +63,7 @@ class Driver:
         Args:
             stop_at: waits before this call until `go_on`.
             dies_at: the process is killed before this call.
+            options: of the table; one of None is left out.
         """
         self._storage = _Halting(open_storage(root), stop_at, dies_at)
         self.calls = self._storage.calls
@@ -75,7 +76,8 @@ class Driver:
 
     def _run(self, root: Path | str, work: Work, options: dict[str, object]) -> None:
         try:
-            table = LsmTable(root, {**OPTIONS_OF_SERVICES, **NO_WAIT, **options})
+            given = {**OPTIONS_OF_SERVICES, **NO_WAIT, **options}
+            table = LsmTable(root, {key: value for key, value in given.items() if value is not None})
             table.runtime = new_process(clock=one_clock)
             table.storage = self._storage
             self.result = work(table)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streaming_lsm import LsmTable
+from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.column_stats import NO_TYPE, bounds_of
 from streaming_lsm.format.metadata.files_partition import decode_base
 from streaming_lsm.format.metadata.group_files import DeletedKeys
@@ -30,7 +34,6 @@ from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
-from tests.support.metadata_records import RecordLocation, read_records
 
 ENABLED = {"hoodie.metadata.enable": True}
 RANGED = {**ENABLED, "hoodie.metadata.index.column.stats.enable": True}
@@ -137,19 +140,33 @@ def _indexed(storage: Storage) -> dict[tuple[str, str], tuple[str, str]]:
     ids = sorted({found.file_id for name in names if (found := parse_file_name(name)) is not None})
     indexed: dict[tuple[str, str], tuple[str, str]] = {}
     for file_id in ids:
-        of_group: dict[str, RecordLocation] = {}
+        of_group: dict[str, dict[str, Any]] = {}
         newest = MetadataFileSlice.newest(timeline, names, MetadataFileGroup("record_index", file_id))
         for part in newest.parts(metadata, counted_instants(data)):
             if isinstance(part, DeletedKeys):
                 for key in part.keys.to_pylist():
                     of_group.pop(str(key), None)
             else:
-                of_group.update({key: found for key, found in read_records(part) if isinstance(found, RecordLocation)})
+                of_group.update(_decoded(part))
         for key, found in of_group.items():
-            assert (found.partition, key) not in indexed, f"{key} is in two file groups"
-            assert 0 < found.instant_ms < 4e12, f"{key} is of {found.instant_ms} ms"
-            indexed[found.partition, key] = (found.partition, found.file_id)
+            partition = found["partitionName"]
+            assert (partition, key) not in indexed, f"{key} is in two file groups"
+            assert 0 < found["instantTime"] < 4e12, f"{key} is of {found['instantTime']} ms"
+            high, low = (found[name] & (2**64 - 1) for name in ("fileIdHighBits", "fileIdLowBits"))
+            group = uuid.UUID(int=high << 64 | low)
+            assert found["fileIdEncoding"] == 0
+            indexed[partition, key] = (partition, f"{group}-{found['fileIndex']}")
     return indexed
+
+
+def _decoded(file: HFile) -> dict[str, dict[str, Any]]:
+    """Locations by record key, decoded one by one."""
+    schema = fastavro.parse_schema(json.loads(file.schema_json))
+    return {
+        key.decode(): cast("Any", fastavro.schemaless_reader(io.BytesIO(value), schema, None))["recordIndexMetadata"]
+        for cells in file.cells()
+        for key, value in zip(cells.keys.to_pylist(), cells.values.to_pylist(), strict=True)
+    }
 
 
 def assert_partition_ranges(table: Path | LsmTable) -> int:

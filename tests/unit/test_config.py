@@ -88,7 +88,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
             "an option of Hudi for Hive sync, which this release does not have: leave it",
         ),
         ("hoodie.meta.sync.client.tool.class", "an option of Hudi for catalog sync, which this release does not have"),
-        ("hoodie.clustering.inline", "an option of Hudi for clustering, which this release does not have"),
+        ("hoodie.clustering.async.enabled", "this release does not have this option for clustering"),
         (
             "hoodie.commits.archival.batch",
             "an option of Hudi for archiving the timeline, which this release does not have",

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.buffers import Array, array_of, nulls
+from streaming_lsm.arrow.buffers import Array, array_of, bytes_of, gather, nulls
 from streaming_lsm.arrow.columns import Flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, SchemaError, UnsupportedTable
 from streaming_lsm.format.avro.record_reader import decode_records
 from streaming_lsm.format.avro.record_writer import encode_records
+from streaming_lsm.format.avro.value_writer import number
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.metadata.schema import RecordType, metadata_schema
+from streaming_lsm.schema import META_COLUMNS
 
 _TYPE, _KEY, _FILE_NAME = "type", "key", "_hoodie_file_name"
 
@@ -64,6 +66,46 @@ def decode_part(
             f"{' or '.join(map(str, types))} belong; drop the metadata table"
         )
     return numbers, _as_kind(values, kind, part, source)
+
+
+def renamed_values(cells: Cells, old: str | None, new: str | None) -> pa.BinaryArray | None:
+    """Put another file name into encoded records, without decoding the rest of them.
+
+    Args:
+        cells: have records in the schema of `metadata_schema`.
+        old: name of the base file in which they are; None for a log.
+        new: as `old`, of the file to write.
+
+    Returns:
+        The records; None if they do not begin as this package and Hudi write them.
+    """
+    before, after = (_first_bytes(name) for name in (old, new))
+    size, starts = len(before), cells.value_starts
+    if not len(cells) or (cells.value_ends - starts < size).any():
+        return None
+    windows: Any = np.ndarray((len(cells.data) - size + 1,), f"V{size}", cells.data, 0, (1,))
+    if not (windows[starts] == np.void(before)).all():
+        return None
+    rest = gather(cells.data, starts + size, cells.value_ends)
+    found: pa.BinaryArray = pc.binary_join_element_wise(pa.scalar(after), rest, b"")
+    return found
+
+
+def named_values(values: pa.BinaryArray, new: str) -> pa.BinaryArray:
+    """Put a file name into records that are encoded for a log; see `renamed_values`."""
+    ends, data = bytes_of(values)
+    offsets = ends.astype(np.int64)
+    rest = gather(data, offsets[:-1] + len(_first_bytes(None)), offsets[1:])
+    found: pa.BinaryArray = pc.binary_join_element_wise(pa.scalar(_first_bytes(new)), rest, b"")
+    return found
+
+
+def _first_bytes(file_name: str | None) -> bytes:
+    """Return the bytes of the meta columns, unions of null and a text: all null but the file name, the last one."""
+    if file_name is None:
+        return bytes(len(META_COLUMNS))
+    text = file_name.encode()
+    return bytes(len(META_COLUMNS) - 1) + b"\x02" + number(len(text)) + text
 
 
 def check_valid(values: Array, cells: Cells, part: str, source: str) -> None:

@@ -118,7 +118,7 @@ class TableConfig:
     @property
     def has_global_index(self) -> bool:
         """Whether a record key is looked up in all partitions."""
-        return self.index_type.startswith("GLOBAL_")
+        return self.index_type.startswith("GLOBAL_") or self.index_type == "RECORD_INDEX"
 
     @property
     def is_lsm_tree(self) -> bool:

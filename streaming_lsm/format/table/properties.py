@@ -23,7 +23,9 @@ NUM_BUCKETS_KEY = "lsm.bucket.index.num.buckets"
 HASH_FIELDS_KEY = "lsm.bucket.index.hash.field"
 INDEX_TYPE_KEY = "lsm.index.type"
 BUCKET_INDEX = "BUCKET"
-LOOKUP_INDEXES = ("SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM")
+RECORD_INDEXES = ("RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX")
+"""Types of index that ask the record index of the metadata table; the last one has it by partition."""
+LOOKUP_INDEXES = ("SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM", *RECORD_INDEXES)
 """Types of index that look keys up among those that are stored."""
 BLOOM_INDEXES = ("BLOOM", "GLOBAL_BLOOM")
 """Those that leave out base files by their bloom filters."""

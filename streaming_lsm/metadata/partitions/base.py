@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -147,7 +147,7 @@ class KeptPartition(Protocol):
 
     @property
     def definition(self) -> str | None:
-        """Name of the index definition that the partition needs."""
+        """Name of the index definition that the partition needs: its own, or that of a partition that is kept, too."""
         ...
 
     def records(self, action: RecordedAction) -> Sequence[NewRecords]:
@@ -164,6 +164,23 @@ class KeptPartition(Protocol):
             metadata: storage of the metadata table.
             counts: whether the log records of an instant are valid, see `counted_instants`.
             base_name: name of the base file for which the records are encoded.
+        """
+        ...
+
+
+@runtime_checkable
+class GrowingPartition(Protocol):
+    """A partition of which a compaction may increase the number of file groups."""
+
+    def grown(
+        self, slices: Sequence[MetadataFileSlice], metadata: Storage, counts: Callable[[str], bool], instant: str
+    ) -> Iterable[NewRecords]:
+        """Return the records of more file groups in place of those that have too many records; mostly nothing.
+
+        Args:
+            slices: the newest slices of all file groups.
+            metadata, counts: see `KeptPartition.merged`.
+            instant: instant of the compaction, which is in the names of the base files.
         """
         ...
 

@@ -17,23 +17,20 @@ from streaming_lsm import config
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.config import Options
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.metadata.group_files import DeletedKeys, base_name
+from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.format.metadata.record_index import (
-    LOCATIONS,
     PARTITION,
-    decode_locations,
-    encode_locations,
     shard_file_id,
 )
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.properties import INDEX_TYPE_KEY
-from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.metadata.changed_keys import GroupKeys, Texts
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice, is_first
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
 from streaming_lsm.metadata.record_locations import RecordIndex
+from streaming_lsm.metadata.record_merging import count_keys, distributed, merged_slice
 from streaming_lsm.metadata.record_shards import Places, ShardedKeys, Sizing, by_partition, of_shards
 from streaming_lsm.metadata.state import check_replacements
 from streaming_lsm.storage.base import Storage
@@ -145,22 +142,20 @@ class RecordIndexPartition:
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
     ) -> Encoded:
         """Merge a slice: the newest location of each key that is not deleted."""
-        keys: list[Any] = []
-        locations: list[pa.RecordBatch] = []
-        seen: Any = pa.array([], pa.binary())
-        for part in reversed(list(found.parts(metadata, counts))):
-            if isinstance(part, DeletedKeys):
-                texts: Any = part.keys
-                seen = pa.concat_arrays([seen, texts.cast(pa.binary())])
-                continue
-            cells = list(part.cells())
-            of_part: Any = pa.concat_arrays([pa.array([], pa.binary()), *(some.keys for some in cells)])
-            is_new = pc.invert(pc.is_in(of_part, value_set=seen))
-            decoded = [decode_locations(some, part.schema_json, part.source) for some in cells]
-            keys.append(of_part.filter(is_new))
-            locations += pa.Table.from_batches(decoded, LOCATIONS).filter(is_new).to_batches()
-            seen = pa.concat_arrays([seen, of_part])
-        return _encoded(pa.concat_arrays([pa.array([], pa.binary()), *keys]), locations, base_name)
+        return merged_slice(found, metadata, counts, base_name)
+
+    def grown(
+        self, slices: Sequence[MetadataFileSlice], metadata: Storage, counts: Callable[[str], bool], instant: str
+    ) -> Iterator[NewRecords]:
+        """Distribute the keys of shards that are larger than the options say to more shards."""
+        of_ids = {one.group.file_id: one for one in slices}
+        for path, file_ids in by_partition(of_ids).items():
+            sizing, shards = _sizing(self.context.options, is_partitioned=path is not None), len(file_ids)
+            keys = sum(count_keys(of_ids[file_id], metadata, counts) for file_id in file_ids)
+            more = sizing.shards(keys)
+            if keys > shards * sizing.keys_of_shard and more > shards:
+                merged = [merged_slice(of_ids[file_id], metadata, counts, None) for file_id in file_ids]
+                yield from distributed(merged, [shard_file_id(number, path) for number in range(more)], instant)
 
 
 class RecordIndexKind:
@@ -184,8 +179,9 @@ class RecordIndexKind:
                 its bucket index inserts into logs.
         """
         options = context.options
-        parsed = [found for text in context.metadata.names(name) if (found := parse_file_name(text)) is not None]
-        shards = by_partition({found.file_id for found in parsed})
+        timeline, names = Timeline.load(context.metadata), context.metadata.names(name)
+        shards = by_partition(one.group.file_id for one in MetadataFileSlice.newest_of_all(timeline, names, name))
+        parsed = [found for text in names if (found := parse_file_name(text)) is not None]
         if self.asked(options).get(name) and options[config.PARTITIONED_RECORD_INDEX] == (None in shards):
             raise UnsupportedTable("the options ask for another form, global or by partition")
         foreign = [found for found in parsed if str(found.token) != _OWN_TOKEN and not is_first(found.instant)]
@@ -302,14 +298,6 @@ def _milliseconds(instant: str, zone: str) -> int:
 
 def _whole(parts: Iterable[Texts]) -> Any:
     return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string()).combine_chunks()
-
-
-def _encoded(keys: Any, locations: Sequence[pa.RecordBatch], file_name: str) -> Encoded:
-    """Sort and encode the records of a base file."""
-    order: Any = pa.array(sort_keys(KeyWords.of(keys.cast(pa.string())), runs=True).order)
-    batches = pa.Table.from_batches(locations, LOCATIONS).take(order).combine_chunks().to_batches()
-    whole = batches[0] if batches else pa.RecordBatch.from_pylist([], LOCATIONS)
-    return keys.take(order), encode_locations(whole, file_name)
 
 
 def _located_elsewhere(index: RecordIndex, keys: Any, number: Int64s, found: Sequence[GroupKeys]) -> Flags:

@@ -17,6 +17,7 @@ from streaming_lsm.storage.spill_file import SpillFile
 
 HELD_BYTES = 256 << 20
 """Bytes of rows that are sorted in memory at once; larger slices are sorted through spill files on a local disk."""
+_PARTS, _LEAST_ROWS = 64, 512
 
 
 def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: int = HELD_BYTES) -> Iterator[Block]:
@@ -68,4 +69,6 @@ def _sorted(held: list[pa.Table]) -> pa.Table:
 
 
 def _batches(rows: pa.Table) -> list[pa.RecordBatch]:
-    return rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+    """Cut a run into parts, of which a merge holds one of each run: of 64 runs it holds as many bytes as of one."""
+    most = max(_LEAST_ROWS, min(BATCH_ROWS, -(-rows.num_rows // _PARTS)))
+    return rows.combine_chunks().to_batches(max_chunksize=most)

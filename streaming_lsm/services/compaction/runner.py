@@ -13,7 +13,7 @@ from functools import partial
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
-from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable, WriteConflict
+from streaming_lsm.errors import LsmError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import FilesChange
 from streaming_lsm.format.actions.commit import WriteStat
@@ -26,7 +26,7 @@ from streaming_lsm.format.actions.compaction_plan import (
 )
 from streaming_lsm.format.actions.file_state import FileState
 from streaming_lsm.query.slices.log_parts import visible_blocks
-from streaming_lsm.schema import from_avro, to_avro
+from streaming_lsm.schema import to_avro
 from streaming_lsm.services.compaction.log_task import LogCompactionTask
 from streaming_lsm.services.compaction.operation_choice import (
     HYBRID,
@@ -38,7 +38,7 @@ from streaming_lsm.services.compaction.operation_choice import (
 from streaming_lsm.services.compaction.plan_check import PlannedSlice, planned_file_slices
 from streaming_lsm.services.compaction.planner import CompactionSelection, SliceRules, select_slices
 from streaming_lsm.services.compaction.strategy import UNBOUNDED, CompactionStrategy
-from streaming_lsm.services.compaction.target import CompactionTarget
+from streaming_lsm.services.compaction.target import CompactionTarget, retention_of
 from streaming_lsm.services.compaction.task import CompactionTask
 from streaming_lsm.services.compaction.trigger import LOG_COMPACT
 from streaming_lsm.services.context import (
@@ -52,15 +52,12 @@ from streaming_lsm.services.context import (
 from streaming_lsm.services.survey import Survey, looked
 from streaming_lsm.timeline.action_kind import COMPACTION, COMPACTIONS, LOG_COMPACTION, RESTORE, ROLLBACK
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
-from streaming_lsm.timeline.schema_on_read import column_versions
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import pending_compactions
 from streaming_lsm.write.files.change_log_target import ChangeLogTarget
 from streaming_lsm.write.files.change_rows import ChangeRows
-from streaming_lsm.write.files.kept_deletes import Retention
 from streaming_lsm.write.large_base_files import warn_of_large_base_files
-from streaming_lsm.write.plan import FileOptions
 
 _LOG = logging.getLogger(__name__)
 _LATEST = "9" * 17
@@ -220,13 +217,6 @@ def compact_slices(
     return run_compaction(context, planned.requested, engine, leaves_native=leaves_native)
 
 
-def _retention(context: ServiceContext, requested: str) -> Retention | None:
-    """Return which deletes a compaction keeps: none of a table without ordering values, or without native logs."""
-    if not context.rule.event_time or not context.config.has_native_logs:
-        return None
-    return Retention.of(requested, context.options[config.TOMBSTONE_RETENTION], context.config.timeline_zone)
-
-
 def _change_logs(context: ServiceContext, target: CompactionTarget, *, native: bool) -> ChangeLogTarget | None:
     """Return the change logs of a compaction; None unless the table captures changes."""
     mode = context.config.cdc_mode
@@ -283,20 +273,8 @@ class _Run:
             )
         # First of all, as its errors name the plan.
         slices = planned_file_slices(context.view(timeline), plan, planned, context.log_facts)
-        versions = column_versions(timeline, context.config.named_columns)
-        target = CompactionTarget(
-            storage=context.storage,
-            instant=planned.requested,
-            table_name=context.config.name,
-            columns=from_avro(_schema_of_run(timeline, planned, context, has_ids=versions is not None), planned.path),
-            rule=context.rule,
-            files=FileOptions.of(context.options, context.config),
-            spill_folder=context.options[config.SPILL_FOLDER],
-            sorted_files=context.config.is_lsm_tree,
-            file_names=None if versions is None else versions.file_names,
-            columns_version=None if versions is None else versions.latest.version,
-        )
-        visible, retention = visible_blocks(context.config, timeline), _retention(context, planned.requested)
+        target = CompactionTarget.of_run(context, timeline, planned)
+        visible, retention = visible_blocks(context.config, timeline), retention_of(context, planned.requested)
         changes = _change_logs(context, target, native=context.config.has_native_logs and not leaves_native)
         full = CompactionTask(target, visible=visible, retention=retention, changes=changes)
         log = LogCompactionTask(target, context.config.has_native_logs, retention)
@@ -351,20 +329,8 @@ def run_compaction(
 
 
 def _entries(run: _Run, change: FilesChange, timeline: Timeline) -> Mapping[str, str]:
-    """Make the extra metadata of a compaction, with the schema of the writes beside it, which may have more columns.
-
-    Raises:
-        WriteConflict: columns were renamed meanwhile, so that the files have other names than the commit.
-    """
-    versions = column_versions(timeline)
-    if versions is not None and versions.is_renamed_since(run.task.full.target.columns_version):
-        raise WriteConflict(
-            f"{timeline.storage.uri}: columns were renamed since compaction {run.task.full.target.instant} began; run "
-            "it again"
-        )
-    newest, own = timeline.table_schema(), run.task.full.target.columns
-    is_own = newest is None or from_avro(newest, f"schema of {timeline.storage.uri}").equals(own)
-    return {**change.recorded(timeline), **({} if newest is None or is_own else {"schema": newest})}
+    """Make the extra metadata of a compaction; raises as `CompactionTarget.newer_schema`."""
+    return {**change.recorded(timeline), **run.task.full.target.newer_schema(timeline)}
 
 
 def _prepare(context: ServiceContext, requested: str, *, leaves_native: bool) -> _Run | None:
@@ -436,20 +402,3 @@ def run_all(context: ServiceContext, planned: Iterable[Instant], engine: Engine)
     if failed is not None:
         raise failed
     return last
-
-
-def _schema_of_run(timeline: Timeline, planned: Instant, context: ServiceContext, *, has_ids: bool) -> str:
-    """Return the table's schema as of the compaction's instant, which has every column of the plan's files.
-
-    Where columns have ids, it is that of now: files have the names of columns that the commit has, whenever it was
-    planned.
-    """
-    for write in timeline.newest_first():
-        if not has_ids and (write.completed or "") < planned.requested:
-            schema = timeline.read_commit(write).schema
-            if schema is not None:
-                return schema
-    schema = timeline.table_schema() or context.config.create_schema
-    if schema is None:
-        raise CorruptFileError(f"{context.storage.uri} has no commit with a schema; restore .hoodie/timeline")
-    return schema

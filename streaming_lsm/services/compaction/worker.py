@@ -17,6 +17,7 @@ from streaming_lsm.services.compaction.strategy import CompactionStrategy
 from streaming_lsm.services.compaction.trigger import NextCompaction
 from streaming_lsm.services.context import Engine, EngineStopped, ServiceContext
 from streaming_lsm.services.plan_backoff import PlanBackoff
+from streaming_lsm.timeline.action_kind import COMPACTION
 from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -56,10 +57,12 @@ class Failed:
     Attributes:
         planned: the action, which stays planned; None if none could be planned.
         error: the reason.
+        action: what could not be planned.
     """
 
     planned: Instant | None
     error: Exception
+    action: str = COMPACTION
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ its hash gives to the shard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ import pyarrow as pa
 from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.metadata.group_files import DeletedKeys
-from streaming_lsm.format.metadata.record_index import LOCATIONS, PARTITION, decode_locations
+from streaming_lsm.format.metadata.record_index import LOCATIONS, PARTITION
 from streaming_lsm.metadata.changed_keys import GroupKeys
 from streaming_lsm.metadata.file_slices import MetadataFileSlice
 from streaming_lsm.metadata.record_locations import RecordIndex
+from streaming_lsm.metadata.record_merging import newest_locations
 from streaming_lsm.metadata.record_shards import ShardedKeys
 from streaming_lsm.services.indexes.findings import (
     DAMAGED,
@@ -31,7 +31,6 @@ from streaming_lsm.services.indexes.findings import (
     IndexFinding,
     shown,
 )
-from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
 
 _NAMED = 4
@@ -70,7 +69,7 @@ def _whole(keys: Any) -> Any:
 
 def _told(shard: MetadataFileSlice, state: CheckedState, live: Sequence[GroupKeys]) -> tuple[Any, Int64s]:
     """Return the keys of a shard, and the place in `live` of the file group of each, -1 if there is no such group."""
-    keys, locations = _newest_locations(shard, state.metadata, state.counts)
+    keys, locations = newest_locations(shard, state.metadata, state.counts)
     table = pa.Table.from_batches(locations, LOCATIONS).combine_chunks()
     # No path and no file id has this character.
     ids = pc.binary_join_element_wise(table.column("partition"), table.column("file_id"), "\0")
@@ -79,41 +78,6 @@ def _told(shard: MetadataFileSlice, state: CheckedState, live: Sequence[GroupKey
     places = np.array([known.get(one, -1) for one in found.dictionary.to_pylist()], np.int64)
     texts: Any = keys.cast(pa.string())
     return texts, places[int64s(found.indices)] if len(texts) else np.zeros(0, np.int64)
-
-
-def _newest_locations(
-    found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]
-) -> tuple[pa.BinaryArray, list[pa.RecordBatch]]:
-    """Read the newest location of each key of a shard that is not deleted.
-
-    Args:
-        found: slice of the shard.
-        metadata: storage of the metadata table.
-        counts: whether the log records of an instant are valid, see `counted_instants`.
-
-    Returns:
-        Keys in no order, and their locations, with the columns `LOCATIONS`, in the same order.
-
-    Raises:
-        CorruptFileError, UnsupportedTable: a file cannot be read.
-        FileNotFoundError: a file was deleted meanwhile.
-    """
-    keys: list[Any] = []
-    locations: list[pa.RecordBatch] = []
-    seen: Any = pa.array([], pa.binary())
-    for part in reversed(list(found.parts(metadata, counts))):
-        if isinstance(part, DeletedKeys):
-            texts: Any = part.keys
-            seen = pa.concat_arrays([seen, texts.cast(pa.binary())])
-            continue
-        cells = list(part.cells())
-        of_part: Any = pa.concat_arrays([pa.array([], pa.binary()), *(some.keys for some in cells)])
-        is_new = pc.invert(pc.is_in(of_part, value_set=seen))
-        decoded = [decode_locations(some, part.schema_json, part.source) for some in cells]
-        keys.append(of_part.filter(is_new))
-        locations += pa.Table.from_batches(decoded, LOCATIONS).filter(is_new).to_batches()
-        seen = pa.concat_arrays([seen, of_part])
-    return pa.concat_arrays([pa.array([], pa.binary()), *keys]), locations
 
 
 class _Named:

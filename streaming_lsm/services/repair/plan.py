@@ -46,6 +46,7 @@ class Evidence:
         column_ids: internal schemas of writes by requested time, where columns have ids.
         late: writes that were completed after a compaction was planned.
         merged: writes that have no files any more, of which base files have rows.
+        clustered: file groups of the plans of clusterings that are left, by requested time.
         superseded: requested times of compactions that are left without files, since later base files took their place.
     """
 
@@ -62,6 +63,7 @@ class Evidence:
     archived: tuple[FoundFile, ...] = ()
     last_archived: str = ""
     decided: Mapping[str, Decision] = field(default_factory=dict)
+    clustered: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from streaming_lsm.format.actions.clustering_plan import CLUSTER
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
 from streaming_lsm.format.actions.compaction_plan import FULL, LOG, CompactionOperation, CompactionPlan
 from streaming_lsm.format.actions.file_state import FILES_KEY
@@ -15,7 +16,13 @@ from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, L
 from streaming_lsm.services.repair.found_files import FoundFile
 from streaming_lsm.services.repair.late_writes import Group, is_compacted
 from streaming_lsm.services.repair.plan import REPAIRED_KEY, Evidence, RebuiltInstant, RepairPlan
-from streaming_lsm.services.repair.replaced_groups import ReplacedGroups, find_replaced, replacement_doubts
+from streaming_lsm.services.repair.replaced_groups import (
+    ReplacedGroups,
+    clustering_doubts,
+    find_replaced,
+    replacement_doubts,
+)
+from streaming_lsm.timeline.action_kind import CLUSTERING
 from streaming_lsm.timeline.clock import next_time
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.txn.decision_record import Decision
@@ -53,7 +60,11 @@ def plan_repair(evidence: Evidence, config: TableConfig, unplaced: Mapping[str, 
     planner = _Planner(evidence, config, groups, replaced, times)
     instants = tuple(planner.instant(requested, by_instant[requested]) for requested in sorted(by_instant))
     instants = _with_schemas(instants, by_instant, evidence)
-    doubts = (*_doubts(evidence, left), *replacement_doubts(replaced, known))
+    doubts = (
+        *_doubts(evidence, left),
+        *replacement_doubts(replaced, known, evidence.clustered),
+        *clustering_doubts(kept, evidence, config),
+    )
     write = "commit" if config.is_copy_on_write else "deltacommit"
     abandoned = tuple(
         evidence.pending.get(time, Instant(time, write, State.REQUESTED)).at(State.REQUESTED)
@@ -154,6 +165,8 @@ class _Planner:
         left = self.evidence.pending.get(requested)
         if is_replacing or (left is not None and left.completes_as == "replacecommit"):
             operation = "INSERT_OVERWRITE" if files else "DELETE_PARTITION"
+            if left is not None and left.action == CLUSTERING:
+                operation = CLUSTER
             return ("replacecommit" if left is None else left.action), operation
         if left is not None and left.action in _SERVICES:
             return left.action, _SERVICES[left.action]

@@ -34,13 +34,15 @@ def find_replaced(files: Sequence[FoundFile], evidence: Evidence, config: TableC
     writes: then the group is older, and its first slices were cleaned. A write of which it is known that it replaces
     nothing follows another action, which has: a replacecommit that is left, or one that is made.
 
+    Without buckets only the plans of clusterings tell, as far as they are left.
+
     Args:
         files: the data files that are kept, and those of archived writes.
         evidence: what else is left of the table.
         config: the table's config.
     """
     if not config.num_buckets:
-        return {}
+        return _clustered(files, evidence)
     first: dict[Group, str] = {}
     last: dict[Group, str] = {}
     for file in files:
@@ -51,6 +53,39 @@ def find_replaced(files: Sequence[FoundFile], evidence: Evidence, config: TableC
     except UnsupportedTable:
         return {}
     return _Finder(files, evidence, config, first, last).find(followed)
+
+
+def _clustered(files: Iterable[FoundFile], evidence: Evidence) -> ReplacedGroups:
+    """Return the file groups of clusterings that have written files."""
+    written = {file.instant for file in files}
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for time, groups in evidence.clustered.items():
+        if time in written and time not in evidence.uncommitted:
+            of_partition = found.setdefault(time, {})
+            for partition, file_id in sorted(groups):
+                of_partition[partition] = (*of_partition.get(partition, ()), file_id)
+    return found
+
+
+def clustering_doubts(files: Iterable[FoundFile], evidence: Evidence, config: TableConfig) -> list[str]:
+    """Name the writes that may be clusterings of which nothing is left, in a table without buckets.
+
+    All of their files are base files that begin file groups, and have rows of other writes.
+    """
+    if config.num_buckets:
+        return []
+    first: dict[Group, str] = {}
+    of_write: dict[str, list[FoundFile]] = defaultdict(list)
+    for file in files:
+        first[file.group] = min(first.get(file.group, file.instant), file.instant)
+        of_write[file.instant].append(file)
+    return [
+        f"{time} may be a clustering, of which no plan is left: then the file groups that it replaced are live again, "
+        "and their rows are there twice: see which files have its rows, and move the older ones away"
+        for time, written in sorted(of_write.items())
+        if time not in evidence.clustered
+        and all(file.is_base and file.commits - {time} and first[file.group] == time for file in written)
+    ]
 
 
 def _followed(first: Mapping[Group, str]) -> dict[tuple[str, str], set[str]]:
@@ -179,16 +214,18 @@ def _after(time: str) -> str:
     return f"{time}0"
 
 
-def replacement_doubts(replaced: ReplacedGroups, known: Collection[str]) -> list[str]:
+def replacement_doubts(replaced: ReplacedGroups, known: Collection[str], clustered: Collection[str] = ()) -> list[str]:
     """Say what is guessed of them.
 
     Args:
         replaced: the replaced file groups.
         known: requested times of actions of which something is left; the others are made.
+        clustered: requested times of clusterings whose plans are left.
     """
     return [
         f"{time} is taken to have replaced the file groups {', '.join(ids)} of partition {partition!r}, "
-        "as their buckets have later file groups" + ("" if time in known else "; its time is made")
+        + ("as its plan says" if time in clustered else "as their buckets have later file groups")
+        + ("" if time in known else "; its time is made")
         for time, parts in sorted(replaced.items())
         for partition, ids in parts.items()
     ]

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from streaming_lsm import config
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced
+from streaming_lsm.format.actions.clustering_plan import clustered_groups
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.lock import LockWait, TableLock
@@ -31,7 +32,7 @@ from streaming_lsm.services.repair.left_actions import (
 from streaming_lsm.services.repair.plan import Evidence, RebuiltInstant, RepairPlan
 from streaming_lsm.services.repair.planner import plan_repair, proven_writes
 from streaming_lsm.services.repair.remains import Remains, look
-from streaming_lsm.timeline.action_kind import COMPACTIONS, LOG_COMPACTION
+from streaming_lsm.timeline.action_kind import CLUSTERING, COMPACTIONS, LOG_COMPACTION
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.clock import instant_ms
 from streaming_lsm.timeline.instant import Instant, State
@@ -132,6 +133,7 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
         decided={time: found for time, found in remains.decided.items() if found.completed is not None},
         archived=tuple(file.unread() for file in remains.archived_files),
         last_archived=remains.archived.last,
+        clustered=_clustered(context, remains),
     )
     plan = plan_repair(evidence, context.config, unplaced)
     _refuse_done(remains.timeline, plan)
@@ -168,6 +170,16 @@ def _compaction_plans(context: ServiceContext, remains: Remains) -> dict[str, Co
             is_log = pending.action == LOG_COMPACTION
             plans[requested] = CompactionPlan.decode(context.storage.read(path), path, log=is_log)
     return plans
+
+
+def _clustered(context: ServiceContext, remains: Remains) -> dict[str, frozenset[tuple[str, str]]]:
+    """Read the file groups of the plans of clusterings that are left, by requested time."""
+    found: dict[str, frozenset[tuple[str, str]]] = {}
+    for requested, pending in remains.pending.items():
+        path = pending.at(State.REQUESTED).path
+        if pending.action == CLUSTERING and context.storage.exists(path):
+            found[requested] = clustered_groups(context.storage.read(path), path)
+    return found
 
 
 def _late_writes(

@@ -1,4 +1,4 @@
-"""Write a sorted base file. Key range and bloom filter, if one is asked for, are collected block by block."""
+"""Write a base file. Key range and bloom filter, if one is asked for, are collected block by block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streaming_lsm.write.plan import FileOptions
 
 
 class BaseFileWriter:
-    """Writes one base file from rows that ascend by record key; without `finish` the file is removed.
+    """Writes one base file, usually from rows that ascend by record key; without `finish` the file is removed.
 
     Use it as ``with BaseFileWriter(…) as base: base.append(rows); size = base.finish()``.
     """
@@ -38,6 +38,7 @@ class BaseFileWriter:
         *,
         detect_early: bool = False,
         starts: bool = True,
+        by_key: bool = True,
     ) -> None:
         """Create the marker and the file.
 
@@ -46,6 +47,7 @@ class BaseFileWriter:
             avro_schema: Avro JSON of the file's schema with meta columns.
             detect_early: whether to look for other writes of the file group.
             starts: whether the file is the first of its file group.
+            by_key: whether the rows ascend by record key; else the file cannot have copied row groups.
 
         Raises:
             EarlyConflict: see `check_no_earlier_write`.
@@ -55,9 +57,10 @@ class BaseFileWriter:
         self.path = prepare_data_file(storage, instant, partition, str(name), detect_early=detect_early, starts=starts)
         self._avro_schema = avro_schema
         self._bloom = None if options.bloom is None else SizedBloomBuilder(options.bloom)
+        self._by_key = by_key
         self._first: str | None = None
         self._last: str | None = None
-        self._file = SortedParquetFile(storage, self.path, options, instant=instant)
+        self._file = SortedParquetFile(storage, self.path, options, instant=instant, by_key=by_key)
 
     def __enter__(self) -> BaseFileWriter:
         return self
@@ -97,7 +100,7 @@ class BaseFileWriter:
         Raises:
             ValueError: a key comes after a larger one: the footer says that they ascend, and readers rely on it.
         """
-        if rows.num_rows:
+        if rows.num_rows and self._by_key:
             self._check_order(rows.column(RECORD_KEY))
         place = rows.schema.get_field_index(FILE_NAME)
         file_names: pa.Array[Any] = constant(str(self.name), rows.num_rows)
@@ -106,8 +109,16 @@ class BaseFileWriter:
             keys = rows.column(RECORD_KEY)
             if self._bloom is not None:
                 self._bloom.add(keys)
-            self._first = str(keys[0].as_py()) if self._first is None else self._first
-            self._last = str(keys[-1].as_py())
+            self._extend(keys)
+
+    def _extend(self, keys: pa.ChunkedArray[Any]) -> None:
+        """Extend the key range of the footer."""
+        if self._by_key:
+            least, most = keys[0].as_py(), keys[-1].as_py()
+        else:
+            least, most = pc.min_max(keys).as_py().values()
+        self._first = str(least) if self._first is None else min(self._first, str(least))
+        self._last = str(most) if self._last is None else max(self._last, str(most))
 
     def copy(self, group: StoredRowGroup) -> None:
         """Copy a row group of another base file as it is stored; ``_hoodie_file_name`` becomes this file's.

@@ -87,13 +87,16 @@ def open_writer(
     options: FileOptions,
     dictionary: Sequence[str] | None = None,
     collected: list[pq.FileMetaData] | None = None,
+    *,
+    by_key: bool = True,
 ) -> pq.ParquetWriter:
-    """Open a writer of rows that ascend by record key. No Arrow schema is stored, see `SortedParquetFile.finish`.
+    """Open a writer of rows. No Arrow schema is stored, see `SortedParquetFile.finish`.
 
     Args:
         rows: the first rows, which decide which columns get a dictionary, and how often pages are looked at.
         dictionary: the leaf columns that get one; None to choose by `rows`.
         collected: receives the file's metadata when the writer is closed.
+        by_key: whether the rows ascend by record key, which the footer says then.
     """
     schema = rows.schema
     return pq.ParquetWriter(
@@ -105,7 +108,7 @@ def open_writer(
         write_batch_size=_values_between_looks(rows, options.page_bytes),
         write_page_index=True,
         write_page_checksum=True,
-        sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]),
+        sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]) if by_key else None,
         store_schema=False,
         metadata_collector=collected,
         **_bloom_options(rows, options),

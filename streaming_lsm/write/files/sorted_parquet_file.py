@@ -42,6 +42,7 @@ class SortedParquetFile:
         options: FileOptions,
         *,
         instant: str | None = None,
+        by_key: bool = True,
     ) -> None:
         """Create the file, empty.
 
@@ -49,6 +50,7 @@ class SortedParquetFile:
             instant: checked to be inflight when the file is visible, because a task that was stopped after its marker
                 may create the file after the commit. In an object store the file is visible when it is finished: there
                 the task checks all its files at its end.
+            by_key: whether the rows ascend by record key; a base file of the default layout need not.
 
         Raises:
             FileExistsError: the file exists.
@@ -57,6 +59,7 @@ class SortedParquetFile:
         self.path = path
         self.rows = 0
         self._options = options
+        self._by_key = by_key
         with ExitStack() as created:
             self._sink: BinaryIO = created.enter_context(storage.create(path))
             if instant is not None and storage.is_file_system:
@@ -85,8 +88,8 @@ class SortedParquetFile:
         """Remove the file unless it was finished."""
         unfinished = error or RuntimeError(f"{self.path} was left unfinished")
         if self._writer is not None:
-            # The file is deleted next, so errors while closing are ignored.
-            with suppress(OSError, pa.ArrowException):
+            # The file is deleted next, so errors while closing are ignored; one that cannot be closed has no metadata.
+            with suppress(OSError, pa.ArrowException, RuntimeError):
                 self._writer.close()
         self._created.__exit__(type(unfinished), unfinished, unfinished.__traceback__)
 
@@ -112,7 +115,9 @@ class SortedParquetFile:
     def _flush(self, rows: int) -> None:
         table = pa.concat_tables(self._open)
         if self._writer is None:  # opened with the first rows, by which encodings are chosen
-            self._writer = open_writer(self._native, table, self._options, collected=self._collected)
+            self._writer = open_writer(
+                self._native, table, self._options, collected=self._collected, by_key=self._by_key
+            )
             self._bloom_bytes = bloom_bytes(table, self._options)
         group, rest = table.slice(0, rows), table.slice(rows)
         self._writer.write_table(group, row_group_size=max(1, rows))
@@ -170,7 +175,9 @@ class SortedParquetFile:
         if self._open_rows:
             self._flush(self._open_rows)
         elif self._writer is None:
-            self._writer = open_writer(self._native, self._open[0], self._options, collected=self._collected)
+            self._writer = open_writer(
+                self._native, self._open[0], self._options, collected=self._collected, by_key=self._by_key
+            )
         assert self._writer is not None
         self._writer.add_key_value_metadata(dict(footer))
         writer, self._writer = self._writer, None

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s, pc
-from streaming_lsm.index.key_lookup import ABSENT
+from streaming_lsm.index.live_rows import ABSENT
 from streaming_lsm.index.lookup_index import LiveKeys, LookupIndex
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.rule import MergeRule

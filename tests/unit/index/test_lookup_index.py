@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,9 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, UnsupportedTable, WriteConflict
 from streaming_lsm.index.insert_groups import FileSizes, InsertGroups, small_groups
+from streaming_lsm.index.key_lookup import KeyLookup
 from streaming_lsm.index.live_file_groups import LiveFileGroup
+from tests.support.metadata_tables import assert_locations
 
 SIZES = FileSizes(small_bytes=600, file_bytes=1000, row_bytes=10)
 OPTIONS: dict[str, object] = {
@@ -141,3 +144,64 @@ def test_a_batch_that_is_spilled_finds_the_groups_of_its_keys(tmp_path: Path) ->
         found = table.scan(columns=["k", "v"]).to_arrow().sort_by("k")
         assert found.num_rows == 175_000
         assert found.column("v").to_pylist() == [2] * 50_000 + [1] * 125_000
+
+
+@pytest.mark.parametrize("index", ["RECORD_INDEX", "RECORD_LEVEL_INDEX"])
+@pytest.mark.parametrize("version", [9, 10])
+def test_the_record_index_alone_tells_where_keys_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str, version: int
+) -> None:
+    options = {**OPTIONS, "hoodie.index.type": index, "hoodie.write.table.version": version}
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, options)
+    table.upsert(rows(0, 100))
+    table.upsert(rows(0, 1))  # the first one has no partition yet, for which there could be shards
+    assert "record_index" in LsmTable(tmp_path).config.metadata_partitions
+
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("keys are looked up in the files")
+
+    monkeypatch.setattr(KeyLookup, "find", refuse)
+    monkeypatch.setattr(KeyLookup, "live_rows", refuse)
+    table.upsert(rows(50, 100, 1))
+    table.delete(rows(0, 10).select(["k"]))
+    LsmTable(tmp_path).upsert(rows(5, 10, 2))
+    found = table.scan(columns=["v"]).to_arrow().column(0).to_pylist()
+    assert sorted(found) == [0] * 35 + [1] * 100 + [2] * 10
+    assert_locations(tmp_path)
+
+
+def test_keys_are_found_in_the_files_without_a_record_index(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, {**OPTIONS, "hoodie.index.type": "RECORD_INDEX"})
+    table.upsert(rows(0, 100))
+    for path in (tmp_path / ".hoodie/metadata/record_index").glob("*.hfile"):
+        path.write_bytes(b"damaged")
+    LsmTable(tmp_path).upsert(rows(50, 100, 1))
+    assert "is not read, no key is looked up" in caplog.text
+    found = LsmTable(tmp_path).scan(columns=["v"]).to_arrow().column(0).to_pylist()
+    assert sorted(found) == [0] * 50 + [1] * 100
+
+
+def test_a_row_is_updated_where_it_lives_and_not_where_it_was_deleted(tmp_path: Path) -> None:
+    """The record index forgets a deleted key, whose file still has it; then the files are asked."""
+    options = {**OPTIONS, "hoodie.index.type": "RECORD_INDEX", "hoodie.parquet.small.file.limit": 0}
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, options)
+    table.upsert(rows(0, 10))
+    table.delete(rows(3, 1).select(["k"]))
+    table.upsert(rows(3, 1, 1))
+    assert len(table.file_slices()) == 2
+    for value, index in enumerate(("SIMPLE", "GLOBAL_SIMPLE"), 2):
+        LsmTable(tmp_path, {"hoodie.index.type": index}).upsert(rows(3, 1, value))
+        found = LsmTable(tmp_path).lookup(["key-000003"])
+        assert found.column("v").to_pylist() == [value]
+
+
+def test_a_bucketed_table_of_another_program_is_not_taken_for_one_without_buckets(tmp_path: Path) -> None:
+    bucketed = {**OPTIONS, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 8}
+    LsmTable.create(tmp_path, rows(0, 1).schema, bucketed).upsert(rows(0, 100))
+    properties = tmp_path / ".hoodie" / "hoodie.properties"
+    kept = [line for line in properties.read_text().splitlines() if not line.startswith(("lsm.", "#lsm."))]
+    properties.write_text("\n".join(kept) + "\n")
+    with pytest.raises(ConfigError, match="begin with buckets"):
+        LsmTable(tmp_path, {"hoodie.index.type": "SIMPLE"}).upsert(rows(50, 100, 1))
+    LsmTable(tmp_path, {"hoodie.bucket.index.num.buckets": 8}).upsert(rows(50, 100, 1))
+    assert LsmTable(tmp_path).scan().count() == 150

@@ -135,6 +135,37 @@ def test_ranges_follow_columns_that_are_added_dropped_and_renamed(kind: str, tmp
         assert shown(skipping, wanted) == shown(plain, wanted), str(wanted)
 
 
+def test_ranges_of_nested_columns_which_hudi_records_are_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = {key: value for key, value in EVERY.items() if ".index." not in key}
+    LsmTable.create(tmp_path, SCHEMA, EVERY).upsert(apart(random.Random(0), 1))
+    path = tmp_path / ".hoodie/.index_defs/index.json"
+    path.write_text(path.read_text("utf-8").replace('"day"', '"inner.x"'), encoding="utf-8")
+    LsmTable(tmp_path, kept).upsert(apart(random.Random(0), 2))
+    assert "column 'inner.x' is nested" in caplog.text
+    assert partitions(tmp_path) == {"files", "bloom_filters"}
+
+
+def test_ranges_of_partitions_go_with_those_of_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = {key: value for key, value in EVERY.items() if ".index." not in key}
+    table = LsmTable.create(tmp_path, SCHEMA, EVERY)
+    table.upsert(apart(random.Random(0), 1))
+    table.upsert(apart(random.Random(0), 2))
+    for log in (tmp_path / ".hoodie/metadata/column_stats").glob("*.log.*"):
+        log.write_bytes(log.read_bytes()[:-9])
+    for step in range(3, 6):
+        LsmTable(tmp_path, kept).upsert(apart(random.Random(0), step))
+    assert "dropped column_stats, partition_stats from the metadata table" in caplog.text
+    assert partitions(tmp_path) == {"files", "bloom_filters"}
+    LsmTable(tmp_path, {**EVERY, "hoodie.metadata.index.column.stats.column.list": "day"}).upsert(
+        apart(random.Random(0), 6)
+    )
+    assert source_fields(tmp_path)[3:] == ["day"]
+    assert partitions(tmp_path) == ALL
+    assert assert_partition_ranges(tmp_path)
+
+
 def test_columns_that_were_chosen_are_not_followed(tmp_path: Path) -> None:
     options = {**EVERY, "hoodie.metadata.index.column.stats.column.list": "n,day"}
     LsmTable.create(tmp_path, SCHEMA, options).upsert(apart(random.Random(0), 1))

@@ -17,9 +17,11 @@ from streaming_lsm.errors import LsmError, UnsupportedTable
 from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.metadata.partitions.base import TableContext
 from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
+from streaming_lsm.metadata.record_locations import RecordIndex
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import load_properties
-from tests.support.crash_points import random_cases, sample
+from tests.support.crash_points import EVERY_CALL, random_cases, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.metadata_tables import (
     LOCATED,
@@ -100,7 +102,7 @@ def has_index(root: Path) -> bool:
     return "record_index" in load_properties(LocalStorage(root)).get(PARTITIONS, "")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS if EVERY_CALL else ["version 10", "version 9", "copy on write", "commit time"])
 def test_it_has_the_keys_of_each_partition_after_each_action(kind: str, tmp_path: Path) -> None:
     draw, compared = random.Random(kind), 0
     table = LsmTable.create(tmp_path, schema_of(kind), {**OPTIONS, **LOCATED_BY_PARTITION, **KINDS[kind]})
@@ -220,7 +222,7 @@ def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, faul
     calls = upsert(unharmed, {}).calls
     expected = sorted(map(repr, LsmTable(unharmed).scan().to_arrow().to_pylist()))
     chosen = [number for number, (_, path) in enumerate(calls) if ".hoodie" in path]
-    for call in sample(chosen, 3 * len(what) + 5 * (fault is Fault.KILL_AFTER), 37):
+    for call in sample(chosen, 3 * len(what) + 5 * (fault is Fault.KILL_AFTER), 61):
         root = shutil.copytree(template, tmp_path / "copy")
         upsert(root, {call: fault})
         if has_index(root):
@@ -247,3 +249,31 @@ def test_logs_of_another_program_may_lack_keys_of_buckets_only(tmp_path: Path) -
     assert len(RecordIndexKind().open("record_index", context, kept).groups) == 1
     with pytest.raises(UnsupportedTable, match="another program wrote"):
         RecordIndexKind().open("record_index", context, {"hoodie.table.type": "MERGE_ON_READ"})
+
+
+@pytest.mark.parametrize("form", [LOCATED, LOCATED_BY_PARTITION], ids=["global", "by partition"])
+def test_it_gets_more_file_groups_when_its_keys_have_become_many(form: dict[str, object], tmp_path: Path) -> None:
+    draw = random.Random(5)
+    sizes = {
+        "hoodie.metadata.record.index.min.filegroup.count": 1,
+        "hoodie.metadata.record.index.max.filegroup.count": 9,
+        "hoodie.metadata.partitioned.record.index.max.filegroup.count": 4,
+        "hoodie.metadata.record.index.max.filegroup.size": 48 * 3,
+        "hoodie.metadata.compact.max.delta.commits": 3,
+    }
+    options = {**OPTIONS, **sizes, **form, "hoodie.datasource.write.partitionpath.field": "part"}
+    table = LsmTable.create(tmp_path, schema_of(""), options)
+    counts = []
+    for step in range(1, 12):
+        rows = written(draw, step)
+        # A key is in one partition.
+        parts = pa.array(["ab"[int(key[1:]) % 2] for key in rows["id"].to_pylist()])
+        table.upsert(rows.set_column(1, "part", parts))
+        if has_index(tmp_path):
+            assert_locations(tmp_path)
+            index = RecordIndex.open(table.storage, table.timeline, 0.5, TimelineCache())
+            assert index is not None
+            counts.append(sum(map(len, index.shards.values())))
+        assert_settled(tmp_path)
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1] > 4

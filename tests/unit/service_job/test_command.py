@@ -116,9 +116,13 @@ def test_what_follows_watch_is_a_number_of_seconds(capsys: pytest.CaptureFixture
     assert "is no number of seconds" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/services.md", "jobs/compact.py", "jobs/clean.py"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/services.md", "jobs/compact.py", "jobs/cluster.py", "jobs/clean.py"]
+)
 def test_the_command_lines_of_the_documentation_are_accepted(page: str) -> None:
-    found = re.findall(r"^ *(?:python|spark-submit) jobs/(?:compact|clean)\.py (.+)$", (ROOT / page).read_text(), re.M)
+    found = re.findall(
+        r"^ *(?:python|spark-submit) jobs/(?:compact|cluster|clean)\.py (.+)$", (ROOT / page).read_text(), re.M
+    )
     assert found
     for line in found:
         with pytest.raises(SystemExit) as ended:  # by --help, which comes last: what is wrong before it ends with 2

@@ -9,9 +9,11 @@ from streaming_lsm.timeline.instant import WRITE_ACTIONS
 
 
 @pytest.mark.parametrize(
-    ("action", "on_failure"), [("compaction", OnFailure.PUT_BACK), ("clean", OnFailure.KEEP)], ids=str
+    ("action", "on_failure"),
+    [("compaction", OnFailure.PUT_BACK), ("clustering", OnFailure.PUT_BACK), ("clean", OnFailure.KEEP)],
+    ids=str,
 )
-def test_compactions_and_cleans_are_planned_and_their_instants_have_runs(action: str, on_failure: OnFailure) -> None:
+def test_table_services_are_planned_and_their_instants_have_runs(action: str, on_failure: OnFailure) -> None:
     kind = planned_kind(action)
     assert (kind.action, kind.on_failure, kind.is_planned, kind.has_runs) == (action, on_failure, True, True)
 
@@ -23,7 +25,7 @@ def test_a_write_is_not_planned_and_has_one_run(action: str) -> None:
         planned_kind(action)
 
 
-@pytest.mark.parametrize("action", ["clustering", "indexing", ""])
+@pytest.mark.parametrize("action", ["indexing", ""])
 def test_an_action_of_another_release_is_refused_with_those_that_are_run(action: str) -> None:
-    with pytest.raises(ValueError, match="is not run by this release: expected one of clean, commit, compaction"):
+    with pytest.raises(ValueError, match="is not run by this release: expected one of clean, clustering, commit"):
         planned_kind(action)

@@ -40,3 +40,15 @@ def test_a_slice_without_rows_has_none() -> None:
     (block,) = in_key_order([Block(empty, deletes=4)], None)
     assert (block.rows.num_rows, block.deletes) == (0, 4)
     assert list(in_key_order([], None)) == []
+
+
+def test_the_merge_of_spilled_runs_holds_part_of_each_run_only() -> None:
+    """A run has as many rows as are held; all runs together would be the whole slice."""
+    blocks, held_bytes = (found for number in range(60) for found in _blocks(1)), 2 << 20
+    before = most = pa.total_allocated_bytes()
+    rows = 0
+    for block in in_key_order(blocks, None, held_bytes // 20):
+        rows += block.rows.num_rows
+        most = max(most, pa.total_allocated_bytes())
+    assert rows == 120_000
+    assert most - before < held_bytes  # whole runs of 60 blocks take 6 MB

@@ -1,0 +1,119 @@
+"""Look record keys up in the record index of the metadata table.
+
+See docs/format/07-index-and-metadata.md, "Record index". Where it does not tell, keys are looked up in the files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Int64s, int64s
+from streaming_lsm.index.key_lookup import KeyLookup
+from streaming_lsm.index.live_file_groups import LiveFileGroup
+from streaming_lsm.index.live_rows import ABSENT, LiveRows, find_live_rows
+from streaming_lsm.metadata.record_locations import record_locations
+from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.timeline import Timeline
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Located:
+    """Locations of keys: place in the keys, index of the partition path, and number of the file group, int64 (n,)."""
+
+    place: Int64s
+    partition: Int64s
+    number: Int64s
+
+
+@dataclass(frozen=True)
+class RecordLookup:
+    """Finds the file groups of record keys by the record index; picklable.
+
+    Attributes:
+        files: finds keys in the files, where the record index does not tell.
+        timeline: that of the table when the write began.
+        scan_share: see `RecordIndex`.
+        reads_rows: whether `live_rows` reads the ordering fields of rows; else they are null.
+    """
+
+    files: KeyLookup
+    timeline: Timeline
+    scan_share: float
+    reads_rows: bool
+
+    def find(self, partition: str, keys: pa.StringArray) -> Int64s:
+        """Find the file group of each key in a partition; see `KeyLookup.find`. A deleted key is absent."""
+        located = self._located(keys)
+        if located is None:
+            return self.files.find(partition, keys)
+        paths = list(self.files.groups)
+        here = located.partition == (paths.index(partition) if partition in self.files.groups else ABSENT)
+        found = np.full(len(keys), ABSENT, np.int64)
+        found[located.place[here]] = located.number[here]
+        return found
+
+    def live_rows(self, keys: pa.StringArray) -> LiveRows:
+        """Find the live rows of record keys in all partitions; see `find_live_rows`."""
+        located = self._located(keys)
+        if located is None:
+            return self.files.live_rows(keys)
+        if self.reads_rows:
+            chosen = self._groups_of(located)
+            return find_live_rows(self.files.reader, chosen, self.files.width, keys)
+        partition, number = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
+        partition[located.place], number[located.place] = located.partition, located.number
+        schema = self.files.reader.schema
+        fields = [schema.field(name) for name in self.files.reader.rule.ordering_fields]
+        nulls: Any = [pa.nulls(len(keys), field.type) for field in fields]
+        ordering = pa.table(nulls, schema=pa.schema([field.with_nullable(True) for field in fields]))
+        return LiveRows(tuple(self.files.groups), partition, number, ordering)
+
+    def _groups_of(self, located: _Located) -> Mapping[str, Mapping[int, LiveFileGroup]]:
+        chosen: dict[str, dict[int, LiveFileGroup]] = {}
+        paths = list(self.files.groups)
+        pairs = np.unique(np.stack([located.partition, located.number]), axis=1)
+        for path, number in zip(*pairs.tolist(), strict=True):
+            chosen.setdefault(paths[path], {})[number] = self.files.groups[paths[path]][number]
+        return chosen
+
+    def _located(self, keys: pa.StringArray) -> _Located | None:
+        """Ask the record index; None if it does not tell, or tells of file groups that there are not."""
+        storage = self.files.reader.storage
+        found = record_locations(storage, self.timeline, keys, self.scan_share, TimelineCache())
+        if found is None:
+            return None
+        partitions, file_ids, _ = found.locations.columns
+        codes = [int64s(column.indices) for column in (partitions, file_ids)]  # type: ignore[attr-defined]
+        names: list[list[Any]] = [column.dictionary.to_pylist() for column in (partitions, file_ids)]  # type: ignore[attr-defined]
+        pairs, nth = np.unique(np.stack(codes), axis=1, return_inverse=True)
+        places: list[tuple[int, int]] = []
+        numbers = self._numbers
+        for path, file_id in zip(*pairs.tolist(), strict=True):
+            known = numbers.get((names[0][path], names[1][file_id]))
+            if known is None:
+                _LOG.warning(
+                    "the record index of %s has a key in file group %s of partition %r, which is none: keys are looked "
+                    "up in the files",
+                    *(storage.uri, names[1][file_id], names[0][path]),
+                )
+                return None
+            places.append(known)
+        chosen = np.array(places, np.int64).reshape(-1, 2)[nth.ravel()]
+        return _Located(found.keys, chosen[:, 0], chosen[:, 1])
+
+    @property
+    def _numbers(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """Index of the partition path and number of each file group."""
+        return {
+            (path, group.file_id): (place, number)
+            for place, (path, groups) in enumerate(self.files.groups.items())
+            for number, group in groups.items()
+        }

@@ -1,0 +1,1 @@
+"""Re-collocate the rows of file groups by columns of the user's choice."""
