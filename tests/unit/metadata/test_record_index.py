@@ -15,11 +15,12 @@ from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.errors import LsmError, UnsupportedTable
 from streaming_lsm.index.file_readers import FILE_READERS
-from streaming_lsm.metadata.partitions import record_index
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.partitions.base import TableContext
 from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
 from streaming_lsm.metadata.record_locations import RecordIndex
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import load_properties
 from tests.support.crash_points import EVERY_CALL, random_cases, sample
@@ -237,6 +238,26 @@ def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, faul
         shutil.rmtree(root)
 
 
+def test_logs_of_another_program_may_lack_keys_of_buckets_only(tmp_path: Path) -> None:
+    """A table keeps the type of its index, so that a service that is not told it does not drop the record index."""
+
+    class Files(Subfolder):
+        def names(self, folder: str) -> list[str]:
+            return [*super().names(folder), ".record-index-0000-0_20261128010203004.log.1_1-2-3"]
+
+    chosen = {name: value for name, value in OPTIONS.items() if "bucket" not in name}
+    table = LsmTable.create(tmp_path, schema_of(""), {**chosen, "hoodie.index.type": "SIMPLE"})
+    table.upsert(written(random.Random(1), 1))
+    for name in ("files", "record_index"):
+        LsmTable(tmp_path).create_index(name)
+    storage = LocalStorage(tmp_path)
+    context = TableContext(storage, Files(storage, METADATA_TABLE), Options(), FILE_READERS, None)  # type: ignore[arg-type]
+    kept = load_properties(storage)
+    assert len(RecordIndexKind().open("record_index", context, kept).groups) == 10
+    with pytest.raises(UnsupportedTable, match="another program wrote"):
+        RecordIndexKind().open("record_index", context, {**kept, "lsm.index.type": "BUCKET"})
+
+
 @pytest.mark.parametrize("form", [LOCATED, LOCATED_BY_PARTITION], ids=["global", "by partition"])
 def test_it_gets_more_file_groups_when_its_keys_have_become_many(form: dict[str, object], tmp_path: Path) -> None:
     draw = random.Random(5)
@@ -263,20 +284,3 @@ def test_it_gets_more_file_groups_when_its_keys_have_become_many(form: dict[str,
         assert_settled(tmp_path)
     assert counts == sorted(counts)
     assert counts[0] < counts[-1] > 4
-
-
-def test_logs_of_another_program_may_lack_keys_of_buckets_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table keeps the type of its index, so that a service that is not told it does not drop the record index."""
-
-    class Files(LocalStorage):
-        def names(self, folder: str) -> list[str]:
-            return [".record-index-0000-0_20261128010203004.log.1_1-2-3"]
-
-    # The log of the other program is of no instant that is on the timeline.
-    monkeypatch.setattr(record_index, "by_partition", lambda _: {None: ["record-index-0000-0"]})
-    storage = Files(tmp_path)
-    context = TableContext(storage, storage, Options(), FILE_READERS, None)  # type: ignore[arg-type]
-    kept = {"hoodie.table.type": "MERGE_ON_READ", "lsm.index.type": "SIMPLE"}
-    assert len(RecordIndexKind().open("record_index", context, kept).groups) == 1
-    with pytest.raises(UnsupportedTable, match="another program wrote"):
-        RecordIndexKind().open("record_index", context, {"hoodie.table.type": "MERGE_ON_READ"})
