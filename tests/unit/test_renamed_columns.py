@@ -387,9 +387,9 @@ def test_a_compaction_that_began_before_a_rename_of_hudi_is_run_again(
     planned, _ = table.services.schedule()
     assert planned is not None
     other = LsmTable(tmp_path, table.options)
-    monkeypatch.setattr("streaming_lsm.writable_table.pending_compactions", lambda timeline: ())
+    monkeypatch.setattr("streaming_lsm.writable_table.pending_rewrites", lambda timeline: ())
     rename_in_between(monkeypatch, lambda: other.rename_columns({"count": "total"}))
-    with pytest.raises(CommitConflict, match="columns were renamed since compaction"):
+    with pytest.raises(CommitConflict, match="columns were renamed since the run of"):
         table.compact()
     assert table.compact() is not None
     assert all("total" in pq.read_schema(path).names for path in bases(table))

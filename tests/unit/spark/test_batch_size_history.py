@@ -85,6 +85,7 @@ class Table:
     """As much of a table."""
 
     options = Options({})
+    config = SimpleNamespace(has_global_index=False)
 
 
 def test_a_batch_that_fails_is_written_again_with_all_tasks_and_bounded_transfers(
