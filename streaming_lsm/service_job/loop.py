@@ -15,8 +15,8 @@ import pyarrow as pa
 from streaming_lsm.errors import ConfigError, LsmError, TableNotFound
 from streaming_lsm.service_job.messages import Event, message, reason
 from streaming_lsm.service_job.stopping import Stop
-from streaming_lsm.services.compaction.worker import Failed
 from streaming_lsm.services.context import EngineStopped
+from streaming_lsm.services.plan_worker import Failed
 from streaming_lsm.storage.failures import named_failures
 
 INTERVAL_S = 10.0

@@ -8,7 +8,8 @@ from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from streaming_lsm.services.cleaning.worker import Cleaned
 from streaming_lsm.services.clustering.planner import ClusteringSelection
 from streaming_lsm.services.clustering.worker import Clustered, ClusteringScheduled
-from streaming_lsm.services.compaction.worker import Compacted, Failed, PutBack, Scheduled
+from streaming_lsm.services.compaction.worker import Compacted, Scheduled
+from streaming_lsm.services.plan_worker import Failed, PutBack
 from streaming_lsm.timeline.action_kind import CLUSTERING, COMPACTION
 from streaming_lsm.timeline.instant import Instant
 

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.service_job.stopping import Stop, StoppableEngine
-from streaming_lsm.services.compaction.worker import PutBack
 from streaming_lsm.services.context import EngineStopped
+from streaming_lsm.services.plan_worker import PutBack
 from streaming_lsm.spark.early_workers import run_empty_task
 from streaming_lsm.spark.engine import SparkEngine
 from streaming_lsm.spark.service_engine import ServiceEngine

@@ -12,7 +12,7 @@ from functools import partial
 from urllib.parse import unquote
 
 from streaming_lsm import config
-from streaming_lsm.errors import LsmError, UnsupportedTable
+from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import FilesChange
 from streaming_lsm.format.actions.clustering_plan import CLUSTER, LAYOUT_PARAM, TARGET_BYTES_PARAM, ClusteringPlan
@@ -33,8 +33,9 @@ from streaming_lsm.services.context import (
     planned_slices,
     read_clustering_plan,
 )
-from streaming_lsm.services.survey import Survey, looked
-from streaming_lsm.timeline.action_kind import CLUSTERING, RESTORE, ROLLBACK
+from streaming_lsm.services.planned_runs import prepare_run, run_plans
+from streaming_lsm.services.survey import Survey
+from streaming_lsm.timeline.action_kind import CLUSTERING
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.conflict import check_clustered
@@ -214,12 +215,13 @@ def run_clustering(context: ServiceContext, requested: str, engine: Engine) -> I
         UnsupportedTable: the table has a bucket index, or the plan has a version that this release cannot execute.
     """
     check_clusterable(context)
-    run = _prepare(context, requested)
+    find = partial(_pending, requested)
+    run = prepare_run(context, find, partial(_Run.of, context))
     if run is None:
         return None
     with context.transaction() as tx:
         context.check_unchanged()
-        planned = _pending(tx.timeline, requested)
+        planned = find(tx.timeline)
         if planned is None:
             return None
         if tx.is_run_elsewhere(planned):
@@ -232,33 +234,7 @@ def run_clustering(context: ServiceContext, requested: str, engine: Engine) -> I
         return tx.complete(outcome, partial(run.entries, stats))
 
 
-def _prepare(context: ServiceContext, requested: str) -> _Run | None:
-    """Prepare a run before the lock is acquired; None if the clustering is not pending any more."""
-
-    def look(timeline: Timeline) -> _Run | None:
-        planned = _pending(timeline, requested)
-        return None if planned is None else _Run.of(context, timeline, planned)
-
-    try:
-        return looked(context, look)
-    except (LsmError, OSError):
-        now = context.load_timeline()
-        if _pending(now, requested) is None or _is_undone(context, now, requested):
-            return None
-        raise
-
-
-def _is_undone(context: ServiceContext, timeline: Timeline, requested: str) -> bool:
-    """Return whether a restore has undone a clustering; one that a dead process left is finished then."""
-    planned = _pending(timeline, requested)
-    is_undoing = any(found.action in (ROLLBACK, RESTORE) for found in timeline.pending)
-    if not is_undoing and (planned is None or timeline.has_plan(planned)):
-        return False
-    with context.transaction() as tx:
-        return _pending(tx.timeline, requested) is None
-
-
-def _pending(timeline: Timeline, requested: str) -> Instant | None:
+def _pending(requested: str, timeline: Timeline) -> Instant | None:
     return next((found for found in pending_clusterings(timeline) if found.requested == requested), None)
 
 
@@ -280,17 +256,5 @@ def cluster(context: ServiceContext, engine: Engine) -> tuple[Instant | None, Cl
 
 
 def run_all(context: ServiceContext, planned: Iterable[Instant], engine: Engine) -> Instant | None:
-    """Execute pending clusterings and return the last completed one.
-
-    All are tried even if one fails; the first error is raised at the end.
-    """
-    last, failed = None, None
-    for pending in planned:
-        try:
-            last = run_clustering(context, pending.requested, engine) or last
-        except Exception as error:
-            _LOG.warning("clustering %s of %s failed: %s", pending.requested, context.storage.uri, error)
-            failed = failed or error
-    if failed is not None:
-        raise failed
-    return last
+    """Execute pending clusterings; see `run_plans`."""
+    return run_plans(context, "clustering", planned, lambda requested: run_clustering(context, requested, engine))

@@ -1,18 +1,16 @@
-"""Do the clusterings of a table in a process of their own; see `streaming_lsm.services.compaction.worker`."""
+"""Do the clusterings of a table in a process of their own; see `streaming_lsm.services.plan_worker`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.services.clustering.planner import ClusteringSelection
 from streaming_lsm.services.clustering.runner import check_clusterable, run_clustering, schedule_clustering
 from streaming_lsm.services.clustering.trigger import NextClustering
-from streaming_lsm.services.compaction.worker import Failed, PutBack
-from streaming_lsm.services.context import Engine, EngineStopped, ServiceContext
-from streaming_lsm.services.plan_backoff import PlanBackoff
+from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.services.plan_worker import Failed, PlanWorker, PutBack
 from streaming_lsm.timeline.action_kind import CLUSTERING
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -48,8 +46,10 @@ class Clustered:
 Event = ClusteringScheduled | Clustered | Failed | PutBack
 
 
-class ClusteringWorker:
+class ClusteringWorker(PlanWorker[ClusteringScheduled | Clustered]):
     """Runs pending clusterings, and schedules one when it is due."""
+
+    action = CLUSTERING
 
     def __init__(self, context: ServiceContext, engine: Engine, *, schedules: bool = True) -> None:
         """Create the worker without reading the table.
@@ -58,12 +58,9 @@ class ClusteringWorker:
             engine: runs the input groups.
             schedules: whether to schedule clusterings that are due; those of others are run in any case.
         """
-        self._context = context
+        super().__init__(context, schedules=schedules)
         self._engine = engine
-        self._schedules = schedules
-        self._attempts = PlanBackoff()
         self._next = NextClustering(context)
-        self._left = 0
 
     @property
     def idle(self) -> str:
@@ -74,75 +71,29 @@ class ClusteringWorker:
         return f"nothing to cluster: no clustering is pending{due}"
 
     def look(self, is_stopping: Callable[[], bool] = lambda: False) -> Iterator[Event]:
-        """Do what there is to do, and yield an event for each action; an idle look lists the timeline's folder.
-
-        Args:
-            is_stopping: no further action is begun when it returns True.
+        """Do what there is to do; see `PlanWorker.look`.
 
         Raises:
             UnsupportedTable: the table has a bucket index.
-            ConfigError: the table's settings were changed since it was opened: open it again.
-            EngineStopped: the engine was told to stop; what it ran was put back.
-            TableNotFound: the table was removed.
-            LsmError, OSError: the timeline cannot be read.
         """
         check_clusterable(self._context)
-        timeline = self._context.load_timeline()
-        if not timeline.completed_writes:  # a run that was interrupted by the removal may have left its inflight file
-            self._context.check_unchanged()
-        pending = self._attempts.due(pending_clusterings(timeline))
-        elsewhere = self._context.run_elsewhere(timeline) if pending else frozenset()
-        self._left = len(elsewhere.intersection(plan.requested for plan in pending))
-        yield from self._run(pending, is_stopping)
-        if not self._schedules or is_stopping():
-            return
-        try:
-            scheduled = self._schedule(self._context.load_timeline() if pending else timeline)
-        except (ConfigError, EngineStopped):
-            raise
-        except Exception as error:
-            yield Failed(None, error, CLUSTERING)
-            return
-        if scheduled is not None:
-            yield scheduled
-            yield from self._run([scheduled.planned] if scheduled.planned else [], is_stopping)
+        yield from super().look(is_stopping)
 
-    def _run(self, planned: Iterable[Instant], is_stopping: Callable[[], bool]) -> Iterator[Event]:
-        """Run plans, the oldest first, without those that another process has begun or finished meanwhile."""
-        for plan in planned:
-            if is_stopping():
-                return
-            try:
-                if plan.requested in self._context.run_elsewhere(self._context.load_timeline()):
-                    continue
-                self._attempts.begin(plan)
-                completed = run_clustering(self._context, plan.requested, self._engine)
-            except EngineStopped:
-                yield PutBack(plan)
-                raise
-            except ConfigError:
-                raise
-            except Exception as error:
-                yield Failed(plan, error, CLUSTERING)
-                continue
-            commit = None if completed is None else self._commit_of(completed)
-            if completed is not None and commit is not None:
-                yield Clustered(completed, commit)
+    def _pending(self, timeline: Timeline) -> Sequence[Instant]:
+        return pending_clusterings(timeline)
 
-    def _commit_of(self, completed: Instant) -> CommitMetadata | None:
-        """Read a commit; None if another process has rolled it back since."""
-        try:
-            return self._context.load_timeline().read_commit(completed)
-        except CorruptFileError:
-            if self._context.load_timeline().completion_time(completed.requested) is not None:
-                raise
-            return None
+    def _execute(self, requested: str) -> Instant | None:
+        return run_clustering(self._context, requested, self._engine)
 
-    def _schedule(self, timeline: Timeline) -> ClusteringScheduled | None:
-        """Schedule a clustering if it is due; None if it is not, or another process was faster."""
+    def _event(self, completed: Instant, commit: CommitMetadata) -> Clustered:
+        return Clustered(completed, commit)
+
+    def _schedule(self, timeline: Timeline) -> tuple[ClusteringScheduled, Sequence[Instant]] | None:
         if not self._next.is_due(timeline):
             return None
         planned, selection = schedule_clustering(self._context, self._next.is_due)
         if planned is None and selection is not None:
             self._next.found_nothing(timeline)
-        return None if selection is None else ClusteringScheduled(planned, selection)
+        if selection is None:
+            return None
+        return ClusteringScheduled(planned, selection), [planned] if planned else []

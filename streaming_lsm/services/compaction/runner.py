@@ -49,8 +49,9 @@ from streaming_lsm.services.context import (
     planned_slices,
     read_compaction_plan,
 )
-from streaming_lsm.services.survey import Survey, looked
-from streaming_lsm.timeline.action_kind import COMPACTION, COMPACTIONS, LOG_COMPACTION, RESTORE, ROLLBACK
+from streaming_lsm.services.planned_runs import prepare_run, run_plans
+from streaming_lsm.services.survey import Survey
+from streaming_lsm.timeline.action_kind import COMPACTION, COMPACTIONS, LOG_COMPACTION
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
@@ -307,12 +308,13 @@ def run_compaction(
         CorruptFileError: a file that the plan names is missing or damaged, or the plan does not fit the table.
         UnsupportedTable: the plan has a version that this release cannot execute.
     """
-    run = _prepare(context, requested, leaves_native=leaves_native)
+    find = partial(_pending, requested)
+    run = prepare_run(context, find, partial(_Run.of, context, leaves_native=leaves_native))
     if run is None:
         return None
     with context.transaction() as tx:
         context.check_unchanged()
-        planned = _pending(tx.timeline, requested)
+        planned = find(tx.timeline)
         if planned is None:
             return None
         if tx.is_run_elsewhere(planned):
@@ -333,33 +335,7 @@ def _entries(run: _Run, change: FilesChange, timeline: Timeline) -> Mapping[str,
     return {**change.recorded(timeline), **run.task.full.target.newer_schema(timeline)}
 
 
-def _prepare(context: ServiceContext, requested: str, *, leaves_native: bool) -> _Run | None:
-    """Prepare a run before the lock is acquired; None if the compaction is not pending any more."""
-
-    def look(timeline: Timeline) -> _Run | None:
-        planned = _pending(timeline, requested)
-        return None if planned is None else _Run.of(context, timeline, planned, leaves_native=leaves_native)
-
-    try:
-        return looked(context, look)
-    except (LsmError, OSError):
-        now = context.load_timeline()
-        if _pending(now, requested) is None or _is_undone(context, now, requested):
-            return None
-        raise
-
-
-def _is_undone(context: ServiceContext, timeline: Timeline, requested: str) -> bool:
-    """Return whether a rollback or restore has undone a compaction; one that a dead process left is finished then."""
-    planned = _pending(timeline, requested)
-    is_undoing = any(found.action in (ROLLBACK, RESTORE) for found in timeline.pending)
-    if not is_undoing and (planned is None or timeline.has_plan(planned)):
-        return False
-    with context.transaction() as tx:
-        return _pending(tx.timeline, requested) is None
-
-
-def _pending(timeline: Timeline, requested: str) -> Instant | None:
+def _pending(requested: str, timeline: Timeline) -> Instant | None:
     return next((found for found in pending_compactions(timeline) if found.requested == requested), None)
 
 
@@ -388,17 +364,5 @@ def compact(
 
 
 def run_all(context: ServiceContext, planned: Iterable[Instant], engine: Engine) -> Instant | None:
-    """Execute pending compactions and return the last completed one.
-
-    All are tried even if one fails; the first error is raised at the end.
-    """
-    last, failed = None, None
-    for pending in planned:
-        try:
-            last = run_compaction(context, pending.requested, engine) or last
-        except Exception as error:
-            _LOG.warning("compaction %s of %s failed: %s", pending.requested, context.storage.uri, error)
-            failed = failed or error
-    if failed is not None:
-        raise failed
-    return last
+    """Execute pending compactions; see `run_plans`."""
+    return run_plans(context, "compaction", planned, lambda requested: run_compaction(context, requested, engine))

@@ -11,8 +11,8 @@ from streaming_lsm.service_job.loop import ServiceLoop, Worker, pause_s
 from streaming_lsm.service_job.messages import Event, message
 from streaming_lsm.service_job.stopping import Stop
 from streaming_lsm.services.cleaning.worker import Cleaned
-from streaming_lsm.services.compaction.worker import Failed, PutBack
 from streaming_lsm.services.context import EngineStopped
+from streaming_lsm.services.plan_worker import Failed, PutBack
 from streaming_lsm.timeline.instant import Instant, State
 
 PLAN = Instant("20261123080148333", "compaction", State.REQUESTED)

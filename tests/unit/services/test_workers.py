@@ -16,8 +16,9 @@ from streaming_lsm.services.cleaning.runner import Cleaner
 from streaming_lsm.services.cleaning.worker import Cleaned
 from streaming_lsm.services.compaction import worker as compaction_worker
 from streaming_lsm.services.compaction.runner import run_compaction
-from streaming_lsm.services.compaction.worker import Compacted, CompactionWorker, Event, Failed, PutBack, Scheduled
+from streaming_lsm.services.compaction.worker import Compacted, CompactionWorker, Event, Scheduled
 from streaming_lsm.services.context import Engine, EngineStopped, ServiceContext
+from streaming_lsm.services.plan_worker import Failed, PutBack
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, VERSION_PATH
 from streaming_lsm.timeline.instant import Instant, State

@@ -13,7 +13,7 @@ from streaming_lsm.cli.commands import main
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.service_job.messages import message
-from streaming_lsm.services.compaction.worker import Failed
+from streaming_lsm.services.plan_worker import Failed
 from tests.support.service_tables import OPTIONS_OF_SERVICES, reopened
 from tests.support.small_tables import create, rows, shown
 from tests.unit.services.clustering.test_runner import CLUSTERED, clusterings, grown
