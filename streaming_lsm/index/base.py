@@ -126,11 +126,6 @@ class Index(Protocol):
         """The file groups of all rows located so far."""
         ...
 
-    @property
-    def max_groups_per_partition(self) -> int:
-        """Most file groups that a partition can have: more tasks than that have nothing to write there."""
-        ...
-
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:
         """Take note of rows as they come, some thousand at a time.
 

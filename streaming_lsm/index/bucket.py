@@ -20,13 +20,12 @@ class BucketIndex:
 
     Attributes:
         groups: the file groups of all rows located so far.
-        max_groups_per_partition: the number of buckets.
     """
 
     def __init__(self, record_key_fields: tuple[str, ...], hash_fields: tuple[str, ...], num_buckets: int) -> None:
         """Create the index of a table; for the arguments see `bucket_ids`."""
         self._record_key_fields, self._hash_fields = record_key_fields, hash_fields
-        self.max_groups_per_partition = num_buckets
+        self._num_buckets = num_buckets
         self.groups = GroupNumbers()
 
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:
@@ -35,7 +34,7 @@ class BucketIndex:
         Raises:
             ConfigError, RecordError: see `bucket_ids`.
         """
-        bucket = bucket_ids(keys, self._record_key_fields, self._hash_fields, self.max_groups_per_partition)
+        bucket = bucket_ids(keys, self._record_key_fields, self._hash_fields, self._num_buckets)
         return self.groups.add(BucketIds(tuple(texts_of(partitions)), codes_of(partitions), bucket))
 
     def settle(self, keys: pa.StringArray, located: Int64s) -> Int64s:  # noqa: ARG002

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.query.slices.stored_keys import find_stored_keys
 from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.storage.parallel import read_in_threads
 
 
 class Lookup(Protocol):
@@ -71,7 +72,8 @@ class KeyLookup:
         wanted = WantedKeys.of(keys) if len(keys) <= PRUNED_KEYS else None
         slices = {number: group.as_slice(partition) for number, group in sorted(groups.items(), reverse=True)}
         repeated = np.zeros(len(keys), np.bool_)
-        for number, places in zip(slices, self._each(list(slices.values()), keys, wanted), strict=True):
+        find = partial(find_stored_keys, self.reader, keys=keys, wanted=wanted, by_blooms=self.by_blooms)
+        for number, places in zip(slices, read_in_threads(find, list(slices.values()), self.width), strict=True):
             repeated[places[found[places] != ABSENT]] = True
             found[places] = number
         if repeated.any():
@@ -92,15 +94,3 @@ class KeyLookup:
     def live_rows(self, keys: pa.StringArray) -> LiveRows:
         """Find the live rows of record keys in all partitions; see `find_live_rows`."""
         return find_live_rows(self.reader, self.groups, self.width, keys)
-
-    def _each(self, slices: list[FileSlice], keys: pa.StringArray, wanted: WantedKeys | None) -> Iterator[Int64s]:
-        """Yield the places in `keys` of those that each slice has."""
-
-        def places(one: FileSlice) -> Int64s:
-            return find_stored_keys(self.reader, one, keys, wanted, by_blooms=self.by_blooms)
-
-        if self.width == 1 or len(slices) == 1:
-            yield from map(places, slices)
-            return
-        with ThreadPoolExecutor(self.width) as threads:
-            yield from threads.map(places, slices)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from streaming_lsm.index.live_file_groups import LiveFileGroup
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.storage.parallel import read_in_threads
 
 PRUNED_KEYS = 1 << 16
 """Keys up to which files and row groups are pruned by them. More are in most row groups."""
@@ -25,7 +25,7 @@ ABSENT = -1
 
 @dataclass(frozen=True)
 class LiveRows:
-    """The live rows of some record keys.
+    """Locates the live rows of some record keys.
 
     Attributes:
         partitions: partition paths.
@@ -70,7 +70,7 @@ def find_live_rows(
     partition, numbers = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
     row = np.full(len(keys), ABSENT, np.int64)
     tables, count = [reader.output_schema.empty_table()], 0
-    read = _each(width, reader, [one for _, _, one in slices], keys)
+    read = read_in_threads(lambda one: _rows(reader, one, keys), [one for _, _, one in slices], width)
     for (place, group, _), (places, rows) in zip(slices, read, strict=True):
         partition[places], numbers[places] = place, group
         row[places] = np.arange(count, count + len(places))
@@ -78,16 +78,6 @@ def find_live_rows(
         count += len(places)
     taken = pa.concat_tables(tables).select(list(fields)).take(pa.array(row, pa.int64(), mask=row == ABSENT))
     return LiveRows(paths, partition, numbers, taken)
-
-
-def _each(
-    width: int, reader: SliceReader, slices: list[FileSlice], keys: pa.StringArray
-) -> Iterator[tuple[Int64s, pa.Table]]:
-    if width == 1 or len(slices) < 2:
-        yield from (_rows(reader, one, keys) for one in slices)
-        return
-    with ThreadPoolExecutor(width) as threads:
-        yield from threads.map(lambda one: _rows(reader, one, keys), slices)
 
 
 def _rows(reader: SliceReader, one: FileSlice, keys: pa.StringArray) -> tuple[Int64s, pa.Table]:

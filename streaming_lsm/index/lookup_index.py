@@ -20,8 +20,6 @@ from streaming_lsm.index.live_rows import ABSENT
 from streaming_lsm.keys.dictionaries import codes_of, texts_of
 from streaming_lsm.query.wanted_keys import ascending_keys
 
-_ANY = 1 << 30
-
 
 @dataclass(frozen=True)
 class LookupPlan:
@@ -61,7 +59,6 @@ class LookupIndex:
 
     Attributes:
         groups: the file groups of all rows settled so far.
-        max_groups_per_partition: a number beyond all tasks.
     """
 
     def __init__(self, plan: LookupPlan) -> None:
@@ -70,7 +67,6 @@ class LookupIndex:
         self._partitions: dict[str, int] = {}
         self._targets: dict[str, TargetGroups] = {}
         self.groups = GroupNumbers()
-        self.max_groups_per_partition = _ANY
 
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:  # noqa: ARG002
         """Number the partition of each row; `settle` finds its file group. See `Index.locate`."""

@@ -17,13 +17,11 @@ class PartitionIndex:
 
     Attributes:
         groups: the partitions of all rows located so far.
-        max_groups_per_partition: 1.
     """
 
     def __init__(self) -> None:
         """Start without partitions."""
         self.groups = GroupNumbers()
-        self.max_groups_per_partition = 1
 
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:
         """Number the partition of each row; see `Index.locate`."""

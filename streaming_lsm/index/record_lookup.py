@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ class RecordLookup:
         chosen = np.array(places, np.int64).reshape(-1, 2)[nth.ravel()]
         return _Located(found.keys, chosen[:, 0], chosen[:, 1])
 
-    @property
+    @cached_property
     def _numbers(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Index of the partition path and number of each file group."""
         return {

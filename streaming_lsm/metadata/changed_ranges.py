@@ -6,8 +6,7 @@ See docs/format/07-index-and-metadata.md, "Column stats".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +18,12 @@ from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.parallel import read_in_threads
 
 StoredRanges = Callable[[Storage, str, Sequence[str]], list[dict[str, Any]]]
 """Finds the ranges of columns in a data file; see `streaming_lsm.index.stored_ranges.stored_ranges`."""
 PartitionRows = Sequence[tuple[str, dict[str, Any]]]
 """Partition paths and ranges, values of the type `RANGES`."""
-_THREADS = 8
-T = TypeVar("T")
 
 
 def added_ranges(
@@ -63,21 +61,6 @@ def added_ranges(
     read = read_in_threads(lambda path: ranges(storage, path, columns), unread, threads)
     rows |= zip(unread, read, strict=True)
     return [(partition, dict(row)) for partition, path in paths for row in rows[path]]
-
-
-def read_in_threads(read: Callable[[str], T], paths: Sequence[str], threads: int) -> list[T]:
-    """Read files.
-
-    Args:
-        read: reads one.
-        paths: the files.
-        threads: number of threads; 0 for a default.
-    """
-    width = min(threads or _THREADS, len(paths))
-    if width < 2:
-        return [read(path) for path in paths]
-    with ThreadPoolExecutor(width) as pool:
-        return list(pool.map(read, paths))
 
 
 def deleted_ranges(changes: FileChanges, columns: Sequence[str]) -> PartitionRows:

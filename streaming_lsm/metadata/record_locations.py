@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -32,6 +31,7 @@ from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice
 from streaming_lsm.metadata.record_shards import Hash, by_partition
 from streaming_lsm.metadata.state import check_replacements, check_up_to_date
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.parallel import read_in_threads
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import FLAT
@@ -213,9 +213,8 @@ class RecordIndex:
             return FoundKeys(task.places[found.keys], found.locations)
 
         result: list[list[FoundKeys]] = [[] for _ in asked]
-        with ThreadPoolExecutor(max(1, min(_THREADS, len(tasks)))) as threads:
-            for task, found in zip(tasks, threads.map(run, tasks), strict=True):
-                result[task.number].append(found)
+        for task, found in zip(tasks, read_in_threads(run, tasks, _THREADS), strict=True):
+            result[task.number].append(found)
         return result
 
     def _check_shard(self, part: HFile | DeletedKeys, task: _Task) -> None:

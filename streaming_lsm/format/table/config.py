@@ -24,6 +24,7 @@ from streaming_lsm.format.table.properties import (
     CDC_KEY,
     CDC_MODE_KEY,
     CURRENT_VERSION,
+    GLOBAL_INDEXES,
     HASH_FIELDS_KEY,
     INDEX_TYPE_KEY,
     LAYOUT_VERSION_KEY,
@@ -118,7 +119,7 @@ class TableConfig:
     @property
     def has_global_index(self) -> bool:
         """Whether a record key is looked up in all partitions."""
-        return self.index_type.startswith("GLOBAL_") or self.index_type == "RECORD_INDEX"
+        return self.index_type in GLOBAL_INDEXES
 
     @property
     def is_lsm_tree(self) -> bool:

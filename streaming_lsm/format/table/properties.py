@@ -27,6 +27,8 @@ RECORD_INDEXES = ("RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_IND
 """Types of index that ask the record index of the metadata table; the last one has it by partition."""
 LOOKUP_INDEXES = ("SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM", *RECORD_INDEXES)
 """Types of index that look keys up among those that are stored."""
+GLOBAL_INDEXES = ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX")
+"""Those that look a key up in all partitions."""
 BLOOM_INDEXES = ("BLOOM", "GLOBAL_BLOOM")
 """Those that leave out base files by their bloom filters."""
 AMBIGUOUS_KEYS_KEY = "lsm.keys.ambiguous"

@@ -23,13 +23,14 @@ from streaming_lsm.format.metadata.bloom_filters import (
 )
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
-from streaming_lsm.metadata.changed_ranges import read_in_threads, shares, split_records
+from streaming_lsm.metadata.changed_ranges import shares, split_records
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.file_blooms import newest_filters
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.parallel import read_in_threads
 
 _GROUPS = 4
 _File = tuple[str, BaseFileName]

@@ -23,7 +23,7 @@ from streaming_lsm.format.metadata.record_index import (
     shard_file_id,
 )
 from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.format.table.properties import INDEX_TYPE_KEY
+from streaming_lsm.format.table.properties import BUCKET_INDEX, GLOBAL_INDEXES, INDEX_TYPE_KEY
 from streaming_lsm.metadata.changed_keys import GroupKeys, Texts
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
@@ -187,7 +187,7 @@ class RecordIndexKind:
         foreign = [found for found in parsed if str(found.token) != _OWN_TOKEN and not is_first(found.instant)]
         if (
             foreign
-            and _index_type(options, properties) == "BUCKET"
+            and _index_type(options, properties) == BUCKET_INDEX
             and properties["hoodie.table.type"] == "MERGE_ON_READ"
         ):
             raise UnsupportedTable(f"another program wrote {foreign[0]}, which may lack keys that are in logs only")
@@ -268,12 +268,7 @@ def _index_type(options: Options, properties: Mapping[str, str]) -> str | None:
 
 def _may_repeat(options: Options, properties: Mapping[str, str]) -> bool:
     """Whether a record key may have rows in several partitions: the writer's index is none over all partitions."""
-    is_global = _index_type(options, properties) in (
-        "RECORD_INDEX",
-        "GLOBAL_RECORD_LEVEL_INDEX",
-        "GLOBAL_SIMPLE",
-        "GLOBAL_BLOOM",
-    )
+    is_global = _index_type(options, properties) in GLOBAL_INDEXES
     return bool(properties.get("hoodie.table.partition.fields")) and not is_global
 
 

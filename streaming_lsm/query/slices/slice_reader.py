@@ -250,12 +250,9 @@ class SliceReader:
     def _hashed_in_order(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
         return in_key_order(self._hashed(file_slice, counts), self.spill_folder)
 
-    def _hashed(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
-        schema = pa.schema([field.with_nullable(True) for field in self._needed])
-        file_slice = self._searched(file_slice, self._search(file_slice))
-        if file_slice.logs and OPERATION not in schema.names:
-            schema = schema.append(pa.field(OPERATION, pa.string()))
-        logs = LogBlocks(
+    def log_blocks(self, schema: pa.Schema) -> LogBlocks:
+        """Build the reader of the blocks of logs, with the columns `schema`; see `LogBlocks`."""
+        return LogBlocks(
             storage=self.storage,
             schema=schema,
             rule=self.rule,
@@ -264,7 +261,13 @@ class SliceReader:
             skip_corrupt=self.skip_corrupt,
             file_names=self.file_names,
         )
-        parts = logs.parts(file_slice.logs, file_slice.base_instant)
+
+    def _hashed(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
+        schema = pa.schema([field.with_nullable(True) for field in self._needed])
+        file_slice = self._searched(file_slice, self._search(file_slice))
+        if file_slice.logs and OPERATION not in schema.names:
+            schema = schema.append(pa.field(OPERATION, pa.string()))
+        parts = self.log_blocks(schema).parts(file_slice.logs, file_slice.base_instant)
         counts.blocks, counts.records = len(parts), sum(len(part.rows) for part in parts)
         outcome = fold_logs(parts, schema, self.rule, keeps_deletes=self.keeps_deletes)
         with ExitStack() as files:

@@ -18,7 +18,6 @@ from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.file_group.key_search import KeySearch
 from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.format.base_file_footer import bloom_of_footer
-from streaming_lsm.query.slices.log_parts import LogBlocks
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.schema import RECORD_KEY
 
@@ -60,7 +59,9 @@ def find_stored_keys(
                 for batch in part.record_keys():
                     search.look_in(batch, ascends=file.declared)
     if not file_slice.is_native:
-        for log in _log_blocks(reader).parts(file_slice.logs, file_slice.base_instant):
+        columns = dict.fromkeys([RECORD_KEY, *reader.rule.columns(reader.schema)])
+        schema = pa.schema([reader.schema.field(name).with_nullable(True) for name in columns])
+        for log in reader.log_blocks(schema).parts(file_slice.logs, file_slice.base_instant):
             search.look_in(strings(log.rows.column(RECORD_KEY)), ascends=False)
     return search.places
 
@@ -109,16 +110,3 @@ def _admits(file: DataFile, keys: pa.StringArray) -> bool:
         return True
     bloom = bloom_of_footer(file.opened.parquet.metadata.metadata, file.path)
     return bloom is None or bool(bloom.contains(keys).any())
-
-
-def _log_blocks(reader: SliceReader) -> LogBlocks:
-    names = dict.fromkeys([RECORD_KEY, *reader.rule.columns(reader.schema)])
-    schema = pa.schema([reader.schema.field(name).with_nullable(True) for name in names])
-    return LogBlocks(
-        storage=reader.storage,
-        schema=schema,
-        rule=reader.rule,
-        visible=reader.visible,
-        skip_corrupt=reader.skip_corrupt,
-        file_names=reader.file_names,
-    )

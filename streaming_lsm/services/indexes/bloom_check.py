@@ -18,7 +18,6 @@ from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.bloom_filters import FILE_ID, PARTITION, filter_key
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
-from streaming_lsm.metadata.changed_ranges import read_in_threads
 from streaming_lsm.metadata.file_blooms import newest_filters
 from streaming_lsm.metadata.file_slices import MetadataFileSlice
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records, sought_records
@@ -32,6 +31,7 @@ from streaming_lsm.services.indexes.findings import (
     shown,
     shown_file,
 )
+from streaming_lsm.storage.parallel import read_in_threads
 
 _FILES = 200
 """Files whose filters are compared at a time."""
