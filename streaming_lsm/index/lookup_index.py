@@ -41,7 +41,7 @@ class LookupPlan:
 
 
 class LiveKeys(NamedTuple):
-    """Where the rows of some record keys are.
+    """Locates the rows of some record keys.
 
     Attributes:
         partition: int64 (keys,), partitions as `LookupIndex` numbers them; `ABSENT` for a key without a row.

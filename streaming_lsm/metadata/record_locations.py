@@ -230,7 +230,7 @@ class RecordIndex:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is looked up in one shard.
+    """Describes the look-up in one shard.
 
     Attributes:
         number: which of the look-ups.

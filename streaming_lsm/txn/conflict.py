@@ -27,7 +27,7 @@ FileGroup = tuple[str, str]
 
 
 class Unit(NamedTuple):
-    """What two writes may not both change.
+    """Names what two writes may not both change.
 
     Attributes:
         partition: partition path; empty for the whole table.

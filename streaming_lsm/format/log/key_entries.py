@@ -31,7 +31,7 @@ _DAMAGE = (ValueError, RecursionError, KeyError, TypeError, AttributeError, Corr
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """What is known of the record keys of one file.
+    """Tells the record keys of one file, without reading its rows.
 
     Attributes:
         keys: number of keys; repeated ones are counted repeatedly.

@@ -18,7 +18,7 @@ from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.format.metadata.schema import RecordType
 
 PREFIX = "secondary_index_"
-"""How the names of these partitions begin."""
+"""Prefix of the names of these partitions."""
 _NULL, _SEPARATOR = "\0", "$"
 _ESCAPED = ("\\", "$", "\0")
 _ENTRY = r"(?s)^(?P<prefix>(?:[^\\$]|\\.)*\$)(?P<key>.*)$"

@@ -68,7 +68,7 @@ class PartitionFilter:
 
 @dataclass(frozen=True)
 class ClusteringRules:
-    """How a clustering chooses file slices, sorts rows and sizes files.
+    """Settings by which a clustering chooses file slices, sorts rows and sizes files.
 
     Attributes:
         columns: by which rows are sorted; none for the record key.

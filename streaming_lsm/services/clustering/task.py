@@ -19,7 +19,7 @@ from streaming_lsm.arrow.columns import Flags, pc, strings
 from streaming_lsm.arrow.required_fields import cast_table
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
-from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, LogKind, WriteToken
+from streaming_lsm.format.table.file_names import BaseFileName, WriteToken
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.runs import Block
@@ -35,8 +35,6 @@ from streaming_lsm.services.compaction.target import CompactionTarget
 from streaming_lsm.services.compaction.timed import Timed
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from streaming_lsm.write.files.kept_deletes import KeptDeletesWriter, Retention
-from streaming_lsm.write.files.native_log_writer import NativeLogTarget
-from streaming_lsm.write.files.prepare import prepare_data_file
 
 _SAMPLE = 1 << 16
 _PER_CELL = 128
@@ -198,24 +196,7 @@ class _Output:
         assert task.retention is not None
         with self._base(by_key=True) as base:
             base.append(target.schema.empty_table())
-            file_id = base.name.file_id
-
-            def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
-                name = LogFileName(file_id, self.token, target.instant, version, kind)
-                path = prepare_data_file(target.storage, target.instant, self.partition, str(name), starts=False)
-                self.paths.append(path)
-                return path, name
-
-            logs = NativeLogTarget(
-                storage=target.storage,
-                partition=self.partition,
-                instant=target.instant,
-                avro=target.avro,
-                delete_avro=target.delete_avro,
-                updates=False,
-                options=target.files,
-                create=create,
-            )
+            logs = target.logs_beside_base(self.partition, base.name.file_id, self.token, self.paths)
             with KeptDeletesWriter(logs, target.delete_schema, task.retention) as kept:
                 kept.append(_first_of_keys(deletes))
                 stats = list(kept.finish())

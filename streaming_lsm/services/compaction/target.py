@@ -1,4 +1,4 @@
-"""What the operations of a compaction share, whether they merge whole file slices or logs only; a clustering, too."""
+"""Hold what the operations of a compaction share, of whole file slices or of logs only, and those of a clustering."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streaming_lsm.errors import CorruptFileError, WriteConflict
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.column_versions import FileNames
+from streaming_lsm.format.table.file_names import LogFileName, LogKind, WriteToken
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.slices.slice_reader import LogCounts
 from streaming_lsm.schema import delete_log_avro, delete_log_schema, from_avro, to_avro, with_meta
@@ -21,6 +22,8 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.schema_on_read import column_versions
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.write.files.kept_deletes import Retention
+from streaming_lsm.write.files.native_log_writer import NativeLogTarget
+from streaming_lsm.write.files.prepare import prepare_data_file
 from streaming_lsm.write.plan import FileOptions
 
 
@@ -51,6 +54,26 @@ class CompactionTarget:
     sorted_files: bool = True
     file_names: FileNames | None = None
     columns_version: int | None = None
+
+    def logs_beside_base(self, partition: str, file_id: str, token: WriteToken, paths: list[str]) -> NativeLogTarget:
+        """Say what the logs of kept deletes beside a base file have in common; their paths are added to `paths`."""
+
+        def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
+            name = LogFileName(file_id, token, self.instant, version, kind)
+            path = prepare_data_file(self.storage, self.instant, partition, str(name), starts=False)
+            paths.append(path)
+            return path, name
+
+        return NativeLogTarget(
+            storage=self.storage,
+            partition=partition,
+            instant=self.instant,
+            avro=self.avro,
+            delete_avro=self.delete_avro,
+            updates=False,
+            options=self.files,
+            create=create,
+        )
 
     @classmethod
     def of_run(cls, context: ServiceContext, timeline: Timeline, planned: Instant) -> CompactionTarget:

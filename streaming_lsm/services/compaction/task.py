@@ -14,7 +14,7 @@ from streaming_lsm.arrow.required_fields import cast_table
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
-from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, LogKind, WriteToken
+from streaming_lsm.format.table.file_names import BaseFileName, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.query.slices.key_order import in_key_order
@@ -27,8 +27,6 @@ from streaming_lsm.write.files.change_log_target import ChangeLogTarget
 from streaming_lsm.write.files.change_log_writer import ChangeLogWriter
 from streaming_lsm.write.files.copied_row_group import copy_rules
 from streaming_lsm.write.files.kept_deletes import KeptDeletesWriter, Retention
-from streaming_lsm.write.files.native_log_writer import NativeLogTarget
-from streaming_lsm.write.files.prepare import prepare_data_file
 
 
 @dataclass(frozen=True)
@@ -128,23 +126,7 @@ class CompactionTask:
         if self.retention is None:
             return None
         target = self.target
-
-        def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
-            name = LogFileName(found.file_id, token, target.instant, version, kind)
-            path = prepare_data_file(target.storage, target.instant, found.partition_path, str(name), starts=False)
-            paths.append(path)
-            return path, name
-
-        logs = NativeLogTarget(
-            storage=target.storage,
-            partition=found.partition_path,
-            instant=target.instant,
-            avro=target.avro,
-            delete_avro=target.delete_avro,
-            updates=False,
-            options=target.files,
-            create=create,
-        )
+        logs = target.logs_beside_base(found.partition_path, found.file_id, token, paths)
         return opened.enter_context(KeptDeletesWriter(logs, target.delete_schema, self.retention))
 
     def _write(

@@ -44,7 +44,7 @@ _WHAT = {
 
 @dataclass
 class _Compared:
-    """What is compared so far: the number of filters, and files by kind of difference."""
+    """Counts the filters that were compared, and collects files by kind of difference."""
 
     filters: int = 0
     different: dict[str, list[str]] = field(default_factory=dict)

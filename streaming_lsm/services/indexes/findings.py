@@ -37,7 +37,7 @@ class IndexFinding:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check of an index has compared.
+    """Reports what a check of an index has compared.
 
     Attributes:
         records: number of records of the index.

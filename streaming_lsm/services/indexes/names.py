@@ -26,7 +26,7 @@ PARTITION_STATS = partition_stats.PARTITION
 BLOOM_FILTERS = bloom_filters.PARTITION
 RECORD_INDEX = record_index.PARTITION
 SECONDARY = secondary_index.PREFIX
-"""How the names of secondary indexes begin."""
+"""Prefix of the names of secondary indexes."""
 
 OPTIONS: Mapping[str, Option[bool]] = {
     FILES: config.METADATA_ENABLE,
