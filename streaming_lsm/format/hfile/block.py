@@ -30,7 +30,7 @@ _NO_CHECKSUM, _CRC32, _CRC32C = 0, 1, 2
 _BYTES_PER_CHECKSUM = 16384
 _MAX_PAYLOAD = 128 << 20
 """Maximum bytes of an uncompressed block, as of a file under `.hoodie`; gzip can inflate a file to 1,000 times its
-size. Blocks have 64 KiB, or one larger entry."""
+size. Blocks have 16 KiB, or one larger entry."""
 _LEAST_BYTES_PER_CHECKSUM, _MAX_BYTES_PER_CHECKSUM = 128, 1 << 20
 # Magic of encoded data blocks, an option of HBase that Hudi never sets; they are not supported.
 _ENCODED_DATA = b"DATABLKE"

@@ -5,15 +5,16 @@ See docs/format/07-index-and-metadata.md, "HFile".
 
 from __future__ import annotations
 
-import itertools
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s, pc
+from streaming_lsm.arrow.buffers import bytes_of, gather
+from streaming_lsm.arrow.columns import Int64s, flags, pc
 from streaming_lsm.arrow.text_order import may_differ
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.block import corrupt
@@ -21,30 +22,46 @@ from streaming_lsm.format.hfile.cells import KEY_TAIL
 
 MAX_LEVELS = 8
 _ENTRY = struct.Struct(">qi")  # offset and size of a block
+_ENTRIES = np.dtype([("offset", ">i8"), ("size", ">i4")])
+_LONG = 0x80
+"""First byte of a Hadoop VInt from which on it has further bytes."""
+_ROW_SIZES = np.dtype(">i2")
 # HBase appends the position of the middle key to a root index that points to other indexes.
 _MIDDLE_KEY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Index entry: `key` is not greater than any key of its block, and not less than any key of earlier blocks."""
+    """Index entry as it is written: the key, and where the block is."""
 
     key: bytes
     offset: int
     size: int
 
-    @property
-    def end(self) -> int:
-        """Offset of the byte after the block."""
-        return self.offset + self.size
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """Entries of an index, ascending by offset and key.
+
+    Attributes:
+        keys: a key that is not greater than any of its block, and not less than any of earlier blocks, (blocks,).
+        offsets, ends: offset of each block in the file, and of the byte after it, int64 (blocks,).
+    """
+
+    keys: pa.BinaryArray
+    offsets: Int64s
+    ends: Int64s
+
+    def __len__(self) -> int:
+        return len(self.offsets)
 
 
-ReadIndex = Callable[[Pointer, int], bytes]
-"""Reads the payload of an index block, given the number of levels from it down to the data blocks."""
+ReadIndex = Callable[[int, int, int], bytes]
+"""Reads the payload of an index block, given its offset, its end, and the levels from it down to the data blocks."""
 
 
-def data_blocks(root: bytes, count: int, levels: int, read: ReadIndex, source: str) -> Iterator[Pointer]:
-    """Yield the entries of all data blocks, in ascending order of offset and key.
+def data_blocks(root: bytes, count: int, levels: int, read: ReadIndex, source: str) -> Pointers:
+    """Find all data blocks.
 
     Args:
         root: payload of the root index.
@@ -59,53 +76,96 @@ def data_blocks(root: bytes, count: int, levels: int, read: ReadIndex, source: s
     if not 1 <= levels <= MAX_LEVELS:
         raise CorruptFileError(f"{source}: HFile has {levels} index levels; restore the file")
     behind = _MIDDLE_KEY_BYTES if levels > 1 else 0
-    end, key = 0, b""
-    for pointer in _descend(root_entries(root, count, behind, source), levels, read, source):
-        start = _row(pointer.key, pointer.offset, source)
-        if pointer.offset < end or out_of_order(key, start):
-            raise corrupt(source, pointer.offset, "the index is out of order")
-        end, key = pointer.end, start
-        yield Pointer(start, pointer.offset, pointer.size)
+    leaves = list(_descend(root_entries(root, count, behind, source), levels, read, source))
+    offsets, ends = (np.concatenate([getattr(leaf, name) for leaf in leaves]) for name in ("offsets", "ends"))
+    keys: Any = pa.concat_arrays([leaf.keys for leaf in leaves])
+    found = Pointers(_rows(keys, offsets, source), offsets, ends)
+    late = found.offsets[1:] < found.ends[:-1]
+    descends = flags(pc.less(found.keys[1:], found.keys[:-1])) if len(found) > 1 else late
+    for place in np.flatnonzero(late | descends).tolist():
+        if late[place] or out_of_order(found.keys[place].as_py(), found.keys[place + 1].as_py()):
+            raise corrupt(source, int(offsets[place + 1]), "the index is out of order")
+    return found
 
 
-def _descend(pointers: Iterator[Pointer], levels: int, read: ReadIndex, source: str) -> Iterator[Pointer]:
+def _descend(entries: Pointers, levels: int, read: ReadIndex, source: str) -> Iterator[Pointers]:
     if levels == 1:
-        yield from pointers
+        yield entries
         return
-    for pointer in pointers:
-        payload = read(pointer, levels)
-        yield from _descend(_leaf_entries(payload, pointer.offset, source), levels - 1, read, source)
+    end = 0
+    for offset, after in zip(entries.offsets.tolist(), entries.ends.tolist(), strict=True):
+        if offset < end:
+            raise corrupt(source, offset, "the index is out of order")
+        end = after
+        leaf = _leaf_entries(read(offset, after, levels), offset, source)
+        yield from _descend(leaf, levels - 1, read, source)
 
 
-def root_entries(payload: bytes, count: int, behind: int, source: str) -> Iterator[Pointer]:
-    """Yield the entries of a root or meta index, followed by `behind` bytes or none."""
+def root_entries(payload: bytes, count: int, behind: int, source: str) -> Pointers:
+    """Read the entries of a root or meta index, followed by `behind` bytes or none."""
+    heads, begins, ends = _bounds(payload, count, source)
+    left = len(payload) - int(ends[-1]) if count else len(payload)
+    if left not in (0, behind):
+        raise CorruptFileError(f"{source}: {left} bytes after an HFile index; restore the file")
+    return _entries(payload, heads, begins, ends)
+
+
+def _bounds(payload: bytes, count: int, source: str) -> tuple[Int64s, Int64s, Int64s]:
+    """Return where the entries of a root index begin, and where their keys begin and end, int64 (count,) each."""
+    heads: list[int] = []
+    at, size = 0, _ENTRY.size
+    # Nearly all keys are short: their lengths have one byte.
+    for _ in range(count):
+        heads.append(at)
+        at += size
+        if at >= len(payload) or payload[at] >= _LONG:
+            return _bounds_of_any(payload, count, source)
+        at += 1 + payload[at]
+    if at > len(payload):
+        return _bounds_of_any(payload, count, source)
+    starts = np.array([*heads, at], np.int64)
+    return starts[:-1], starts[:-1] + size + 1, starts[1:]
+
+
+def _bounds_of_any(payload: bytes, count: int, source: str) -> tuple[Int64s, Int64s, Int64s]:
     at = 0
+    found: list[tuple[int, int, int]] = []
     for _ in range(count):
         if len(payload) - at <= _ENTRY.size:
             raise CorruptFileError(f"{source}: HFile index ends within its {count} entries; restore the file")
-        offset, size = _ENTRY.unpack_from(payload, at)
-        length, at = _hadoop_varint(payload, at + _ENTRY.size, source)
-        if length > len(payload) - at:
-            raise corrupt(source, offset, f"an index key of {length} bytes with only {len(payload) - at} left")
-        yield Pointer(payload[at : at + length], offset, size)
-        at += length
-    if len(payload) - at not in (0, behind):
-        raise CorruptFileError(f"{source}: {len(payload) - at} bytes after an HFile index; restore the file")
+        length, begin = _hadoop_varint(payload, at + _ENTRY.size, source)
+        if length > len(payload) - begin:
+            offset = _ENTRY.unpack_from(payload, at)[0]
+            raise corrupt(source, offset, f"an index key of {length} bytes with only {len(payload) - begin} left")
+        found.append((at, begin, begin + length))
+        at = begin + length
+    heads, begins, ends = np.array(found, np.int64).reshape(-1, 3).T
+    return heads, begins, ends
 
 
-def _leaf_entries(payload: bytes, offset: int, source: str) -> Iterator[Pointer]:
-    """Yield the entries of a leaf or intermediate index: count, starts of the entries, end of the last, entries."""
+def _leaf_entries(payload: bytes, offset: int, source: str) -> Pointers:
+    """Read the entries of a leaf or intermediate index: count, starts of the entries, end of the last, entries."""
     count = int.from_bytes(payload[:4], "big")
     head = 4 * (count + 2)
     if len(payload) < head or count < 1:
         raise corrupt(source, offset, f"an index of {count} entries in {len(payload)} bytes")
-    starts = struct.unpack_from(f">{count + 1}i", payload, 4)
-    if starts[0] != 0 or head + starts[-1] != len(payload):
+    bounds = np.frombuffer(payload, ">i4", count + 1, 4).astype(np.int64)
+    if bounds[0] != 0 or head + bounds[-1] != len(payload):
         raise corrupt(source, offset, "index entries do not fill their block")
-    for start, end in itertools.pairwise(starts):
-        if end - start < _ENTRY.size:
-            raise corrupt(source, offset, f"an index entry of {end - start} bytes")
-        yield Pointer(payload[head + start + _ENTRY.size : head + end], *_ENTRY.unpack_from(payload, head + start))
+    sizes = np.diff(bounds)
+    if sizes.min() < _ENTRY.size:
+        raise corrupt(source, offset, f"an index entry of {int(sizes.min())} bytes")
+    starts = head + bounds
+    return _entries(payload, starts[:-1], starts[:-1] + _ENTRY.size, starts[1:])
+
+
+def _entries(payload: bytes, heads: Int64s, begins: Int64s, ends: Int64s) -> Pointers:
+    """Read entries that begin at `heads`, with the keys from `begins` to `ends`."""
+    data = np.frombuffer(payload, np.uint8)
+    count = max(len(data) - _ENTRIES.itemsize + 1, 0)
+    found = np.ndarray((count,), _ENTRIES, data, 0, (1,))[heads]
+    offsets = found["offset"].astype(np.int64)
+    return Pointers(gather(data, begins, ends), offsets, offsets + found["size"])
 
 
 def encode_pointer(pointer: Pointer) -> bytes:
@@ -119,18 +179,30 @@ def row_key(key: bytes) -> bytes:
     return len(key).to_bytes(2, "big") + key
 
 
-def _row(key: bytes, offset: int, source: str) -> bytes:
-    """Extract the row of an HBase key; Hudi 1.2 writes no key suffix into the index."""
-    end = 2 + int.from_bytes(key[:2], "big", signed=True)
-    if len(key) < 2 or end < 2 or len(key) - end not in (0, len(KEY_TAIL)):
-        raise corrupt(source, offset, f"an index key of {len(key)} bytes with a row that ends at {end}")
-    return key[2:end]
+def _rows(keys: pa.BinaryArray, offsets: Int64s, source: str) -> pa.BinaryArray:
+    """Extract the rows of HBase keys; Hudi 1.2 writes no key suffix into the index."""
+    bounds, data = bytes_of(keys)
+    starts, ends = bounds[:-1].astype(np.int64), bounds[1:].astype(np.int64)
+    short = ends - starts < _ROW_SIZES.itemsize
+    if short.any():
+        place = int(np.argmax(short))
+        raise corrupt(source, int(offsets[place]), f"an index key of {int((ends - starts)[place])} bytes without a row")
+    if not len(starts):
+        return keys
+    sizes = np.ndarray((len(data) - _ROW_SIZES.itemsize + 1,), _ROW_SIZES, data, 0, (1,))[starts].astype(np.int64)
+    row_ends = starts + _ROW_SIZES.itemsize + sizes
+    wrong = (sizes < 0) | ((row_ends != ends) & (row_ends + len(KEY_TAIL) != ends))
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        size, end = int((ends - starts)[place]), int((row_ends - starts)[place])
+        raise corrupt(source, int(offsets[place]), f"an index key of {size} bytes with a row that ends at {end}")
+    return gather(data, starts + _ROW_SIZES.itemsize, row_ends)
 
 
 def _hadoop_varint(payload: bytes, at: int, source: str) -> tuple[int, int]:
     """Decode a length of Hadoop's WritableUtils; return it and the offset after it."""
     first = payload[at]
-    if first < 0x80:
+    if first < _LONG:
         return first, at + 1
     size = 0x90 - first
     if not 1 <= size <= 4 or len(payload) - at <= size:
@@ -139,23 +211,22 @@ def _hadoop_varint(payload: bytes, at: int, source: str) -> tuple[int, int]:
 
 
 def _encode_hadoop_varint(value: int) -> bytes:
-    if value < 0x80:
+    if value < _LONG:
         return bytes([value])
     digits = value.to_bytes((value.bit_length() + 7) // 8, "big")
     return bytes([0x90 - len(digits)]) + digits
 
 
-def blocks_of(first_keys: Sequence[bytes], keys: pa.BinaryArray) -> tuple[Int64s, Int64s]:
+def blocks_of(starts: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[Int64s, Int64s]:
     """Find the data blocks that may contain keys.
 
     Args:
-        first_keys: the keys of the index, ascending by their bytes or as Java strings, which Hudi sorts.
+        starts: the keys of the index, ascending by their bytes or as Java strings, which Hudi sorts.
         keys: the keys that are looked up.
 
     Returns:
         Pairs of a block and a key that it may contain: indices of blocks, ascending, and indices of keys, int64 each.
     """
-    starts: pa.BinaryArray = pa.array(first_keys, pa.binary())
     nth = np.arange(len(keys))
     blocks = _last_not_greater(starts, keys)
     odd = np.flatnonzero(may_differ(keys))

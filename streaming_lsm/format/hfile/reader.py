@@ -9,13 +9,14 @@ work and memory are bounded by the uncompressed size of the blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import flags, pc
+from streaming_lsm.arrow.buffers import take
+from streaming_lsm.arrow.columns import Int64s, flags, pc
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.block import (
     DATA,
@@ -31,7 +32,7 @@ from streaming_lsm.format.hfile.block import (
     supported_codec,
 )
 from streaming_lsm.format.hfile.cells import Cells, decode_cells
-from streaming_lsm.format.hfile.index import Pointer, blocks_of, data_blocks, out_of_order, root_entries
+from streaming_lsm.format.hfile.index import Pointers, blocks_of, data_blocks, out_of_order, root_entries
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES, Trailer, decode_file_info
 
 SCHEMA_ENTRY = "schema"
@@ -41,8 +42,8 @@ _TAIL_BYTES = 1 << 16
 """Bytes at the end of a file that are read first; as a rule they hold the trailer, the indexes and the file info."""
 _RANGE_BYTES = 8 << 20
 """Bytes of neighbouring blocks that are read at a time; one block at least."""
-_PART_BYTES = 1 << 18
-"""Bytes of blocks that are decoded at a time, so that their cells fit the CPU cache; one block at least."""
+_PART_BYTES = 1 << 20
+"""Bytes of uncompressed blocks that are decoded together, so that their cells fit the CPU cache; one block at least."""
 _SCANNED_CELLS = 1 << 20
 """Cells among which a scan looks for its keys at a time: the set of keys is built anew each time."""
 _JOINED_CELLS = 1 << 13
@@ -65,11 +66,11 @@ class HFile:
     source: str
     info: Mapping[str, bytes]
     entry_count: int
-    blocks: tuple[Pointer, ...]
+    blocks: Pointers
     _file: pa.NativeFile
     _codec: Codec
     _limit: int
-    _metas: Mapping[bytes, Pointer]
+    _metas: Mapping[bytes | None, tuple[int, int]]
 
     @classmethod
     def open(cls, content: bytes | memoryview | pa.NativeFile, source: str) -> HFile:
@@ -96,9 +97,9 @@ class HFile:
         if info.end != end or meta.end != trailer.file_info_offset:
             raise corrupt(source, meta.end, "the file info is not where the trailer says, or does not end the file")
 
-        def read_index(pointer: Pointer, levels: int) -> bytes:
+        def read_index(start: int, after: int, levels: int) -> bytes:
             magic = LEAF_INDEX if levels == 2 else INTERMEDIATE_INDEX
-            return _payload(file, pointer, limit, magic, codec, source)
+            return _payload(file, start, after, limit, magic, codec, source)
 
         count, levels = trailer.data_index_count, trailer.index_levels
         metas = root_entries(meta.payload, trailer.meta_index_count, 0, source)
@@ -106,11 +107,16 @@ class HFile:
             source=source,
             info=decode_file_info(info.payload, source),
             entry_count=trailer.entry_count,
-            blocks=tuple(data_blocks(root.payload, count, levels, read_index, source)),
+            blocks=data_blocks(root.payload, count, levels, read_index, source),
             _file=file,
             _codec=codec,
             _limit=limit,
-            _metas={pointer.key: pointer for pointer in metas},
+            _metas={
+                name: (start, after)
+                for name, start, after in zip(
+                    metas.keys.to_pylist(), metas.offsets.tolist(), metas.ends.tolist(), strict=True
+                )
+            },
         )
 
     @property
@@ -127,10 +133,8 @@ class HFile:
 
     def meta(self, name: str) -> bytes | None:
         """Read the content of a meta block, e.g. ``bloomFilter``; None if the file has no such block."""
-        pointer = self._metas.get(name.encode())
-        if pointer is None:
-            return None
-        return _payload(self._file, pointer, self._limit, META, self._codec, self.source)
+        place = self._metas.get(name.encode())
+        return place and _payload(self._file, *place, self._limit, META, self._codec, self.source)
 
     def cells(self) -> Iterator[Cells]:
         """Yield all cells in ascending order, those of some neighbouring blocks at a time.
@@ -139,7 +143,7 @@ class HFile:
             CorruptFileError: a block is damaged, or, at the end, the number of entries differs from the trailer's.
         """
         count, last = 0, b""
-        for _, found in self._read(range(len(self.blocks))):
+        for _, found in self._read(np.arange(len(self.blocks))):
             count += len(found)
             keys = found.keys
             self._check_order(last, keys)
@@ -159,7 +163,7 @@ class HFile:
         Raises:
             CorruptFileError: a block is damaged.
         """
-        blocks, nth = blocks_of([pointer.key for pointer in self.blocks], keys)
+        blocks, nth = blocks_of(self.blocks.keys, keys)
 
         def wanted() -> Iterator[Cells]:
             for numbers, found in self._read(np.unique(blocks).tolist()):
@@ -177,8 +181,8 @@ class HFile:
         Raises:
             CorruptFileError: a block is damaged.
         """
-        first_keys = [pointer.key for pointer in self.blocks]
-        first, nth = blocks_of(first_keys, beginnings)
+        first, nth = blocks_of(self.blocks.keys, beginnings)
+        first_keys = [key or b"" for key in self.blocks.keys.to_pylist()]
         texts = [text for text in beginnings.to_pylist() if text is not None]
         numbers = {int(block) for block in first}
         for block, text in zip(first.tolist(), (texts[place] for place in nth.tolist()), strict=True):
@@ -215,47 +219,58 @@ class HFile:
 
         return _gathered(wanted())
 
-    def _read(self, numbers: Iterable[int]) -> Iterator[tuple[list[int], Cells]]:
-        """Read some blocks, given by their indices in ascending order; yield neighbouring ones together."""
-        for near in self._near(numbers, _RANGE_BYTES):
-            first, last = self.blocks[near[0]], self.blocks[near[-1]]
-            stretch = _read(self._file, first.offset, min(last.end, self._limit), self.source)
-            for part in self._near(near, _PART_BYTES):
-                found = self._decoded(stretch, [self.blocks[number] for number in part])
-                if len(found):
-                    yield part, found
+    def _read(self, numbers: Sequence[int] | Int64s) -> Iterator[tuple[list[int], Cells]]:
+        """Read some blocks, given by their indices in ascending order; yield those of `_PART_BYTES` together."""
+        part: list[int] = []
+        payloads: list[bytes] = []
+        size = 0
+        for near in self._near(numbers):
+            first, last = int(self.blocks.offsets[near[0]]), int(self.blocks.ends[near[-1]])
+            stretch = _read(self._file, first, min(last, self._limit), self.source)
+            for number in near:
+                payload = self._block(stretch, number)
+                if payload:
+                    part.append(number)
+                    payloads.append(payload)
+                    size += len(payload)
+                if size >= _PART_BYTES:
+                    yield part, self._decoded(part, payloads)
+                    part, payloads, size = [], [], 0
+        if part:
+            yield part, self._decoded(part, payloads)
 
-    def _near(self, numbers: Iterable[int], most: int) -> Iterator[list[int]]:
-        """Group blocks that are near each other, up to `most` bytes, or one block."""
+    def _near(self, numbers: Sequence[int] | Int64s) -> Iterator[list[int]]:
+        """Group blocks that are near each other, up to `_RANGE_BYTES`, or one block."""
+        wanted = np.asarray(numbers, np.int64)
+        offsets, ends = self.blocks.offsets[wanted].tolist(), self.blocks.ends[wanted].tolist()
         group: list[int] = []
-        for number in numbers:
-            pointer = self.blocks[number]
-            if group and (
-                pointer.end - self.blocks[group[0]].offset > most
-                or pointer.offset - self.blocks[group[-1]].end > _GAP_BYTES
-            ):
+        begin = before = 0
+        for number, offset, end in zip(wanted.tolist(), offsets, ends, strict=True):
+            if group and (end - begin > _RANGE_BYTES or offset - before > _GAP_BYTES):
                 yield group
                 group = []
+            if not group:
+                begin = offset
             group.append(number)
+            before = end
         if group:
             yield group
 
-    def _decoded(self, stretch: Stretch, pointers: Sequence[Pointer]) -> Cells:
-        payloads = [_block(stretch, pointer, self._limit, DATA, self._codec, self.source) for pointer in pointers]
-        ends = np.cumsum([len(payload) for payload in payloads])
-        blocks = np.append(0, ends[:-1])
-        offsets = np.array([pointer.offset for pointer in pointers], np.int64)
-        filled = np.array([len(payload) > 0 for payload in payloads], np.bool_)
-        data = np.frombuffer(b"".join(payloads), np.uint8)
-        found = decode_cells(data, blocks[filled], offsets[filled], self.source)
-        heads = found.key_starts.searchsorted(blocks[filled])
-        starts = found.at(heads).keys
-        keys = pa.array([pointer.key for pointer, has in zip(pointers, filled, strict=True) if has], pa.binary())
-        early = flags(pc.less(starts, keys))
+    def _block(self, stretch: Stretch, number: int) -> bytes:
+        start, end = int(self.blocks.offsets[number]), int(self.blocks.ends[number])
+        return _block(stretch, start, end, self._limit, DATA, self._codec, self.source)
+
+    def _decoded(self, numbers: Sequence[int] | Int64s, payloads: Sequence[bytes]) -> Cells:
+        """Find the cells of blocks, of which none is empty."""
+        blocks = np.cumsum([0, *map(len, payloads)])[:-1]
+        offsets = self.blocks.offsets[np.asarray(numbers)]
+        found = decode_cells(np.frombuffer(b"".join(payloads), np.uint8), blocks, offsets, self.source)
+        starts = found.at(found.key_starts.searchsorted(blocks)).keys
+        early = flags(pc.less(starts, take(self.blocks.keys, np.asarray(numbers))))
         if early.any():
             place = int(np.argmax(early))
             why = f"key {starts[place].as_py()!r:.80} is less than its index entry"
-            raise corrupt(self.source, int(offsets[filled][place]), why)
+            raise corrupt(self.source, int(offsets[place]), why)
         return found
 
     def _check_order(self, last: bytes, keys: pa.BinaryArray) -> None:
@@ -293,16 +308,15 @@ def _read(file: pa.NativeFile, start: int, end: int, source: str) -> Stretch:
     return Stretch(memoryview(data), start)
 
 
-def _payload(file: pa.NativeFile, pointer: Pointer, limit: int, magic: bytes, codec: Codec, source: str) -> bytes:
-    if not 0 <= pointer.offset <= pointer.end <= limit:
-        raise corrupt(source, pointer.offset, f"an index entry of {pointer.size} bytes passes offset {limit}")
-    stretch = _read(file, pointer.offset, pointer.end, source)
-    return _block(stretch, pointer, limit, magic, codec, source)
+def _payload(file: pa.NativeFile, start: int, end: int, limit: int, magic: bytes, codec: Codec, source: str) -> bytes:
+    if not 0 <= start <= end <= limit:
+        raise corrupt(source, start, f"an index entry of {end - start} bytes passes offset {limit}")
+    return _block(_read(file, start, end, source), start, end, limit, magic, codec, source)
 
 
-def _block(stretch: Stretch, pointer: Pointer, limit: int, magic: bytes, codec: Codec, source: str) -> bytes:
-    end = min(limit, stretch.start + len(stretch.data))
-    block = read_block(stretch=stretch, offset=pointer.offset, limit=end, magic=magic, codec=codec, source=source)
-    if block.end != pointer.end:
-        raise corrupt(source, pointer.offset, f"the index says {pointer.size} bytes for a block that ends elsewhere")
+def _block(stretch: Stretch, start: int, end: int, limit: int, magic: bytes, codec: Codec, source: str) -> bytes:
+    limit = min(limit, stretch.start + len(stretch.data))
+    block = read_block(stretch=stretch, offset=start, limit=limit, magic=magic, codec=codec, source=source)
+    if block.end != end:
+        raise corrupt(source, start, f"the index says {end - start} bytes for a block that ends elsewhere")
     return block.payload

@@ -22,7 +22,7 @@ from streaming_lsm.format.hfile.reader import LAST_KEY, SCHEMA_ENTRY
 from streaming_lsm.format.hfile.trailer import Trailer, encode_file_info
 from streaming_lsm.keys.bucket import java_string_hash
 
-BLOCK_BYTES = 64 * 1024
+BLOCK_BYTES = 16 * 1024
 """Uncompressed size of a data block in bytes. Hudi's default is 1 MiB, but its reader up to 1.2 counts the checksums of
 a block as content and drops as many bytes from the end of the cells: 4 for each 16 KiB on disk. With this size the
 dropped bytes are fewer than those of the smallest cell."""
