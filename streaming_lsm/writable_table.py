@@ -280,6 +280,7 @@ class WritableTable(MaintainedTable):
             table=self.config,
             timeline=timeline,
             scan_share=self.options[config.RECORD_INDEX_SCAN_SHARE],
+            timelines=self._timelines,
             fills=operation not in BASE_FILES,
             moves=self._moves_rows,
         )

@@ -16,6 +16,7 @@ from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.index.lookup_index import LookupPlan
 from streaming_lsm.index.record_lookup import RecordLookup
 from streaming_lsm.query.slices.slice_reader import SliceReader
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.timeline import Timeline
 
 _MEASURED_BYTES = 1 << 20
@@ -31,6 +32,7 @@ def plan_lookup(
     table: TableConfig,
     timeline: Timeline,
     scan_share: float,
+    timelines: TimelineCache,
     fills: bool,
     moves: bool,
 ) -> LookupPlan:
@@ -44,6 +46,7 @@ def plan_lookup(
         table: the table's config.
         timeline: the table's timeline.
         scan_share: see `RecordIndex`.
+        timelines: see `RecordLookup`.
         fills: whether new keys go to small file groups first.
         moves: see `LookupPlan`.
     """
@@ -57,7 +60,7 @@ def plan_lookup(
     lookup: Lookup
     lookup = files = KeyLookup(reader, groups, width, table.index_type in BLOOM_INDEXES)
     if table.index_type in RECORD_INDEXES:
-        lookup = RecordLookup(files, timeline, scan_share, reads_rows=moves)
+        lookup = RecordLookup(files, timeline, scan_share, timelines, reads_rows=moves)
     return LookupPlan(inserts, lookup, table.has_global_index, moves)
 
 

@@ -42,12 +42,14 @@ class RecordLookup:
         files: finds keys in the files, where the record index does not tell.
         timeline: that of the table when the write began.
         scan_share: see `RecordIndex`.
+        timelines: caches the timelines of the table and of its metadata table.
         reads_rows: whether `live_rows` reads the ordering fields of rows; else they are null.
     """
 
     files: KeyLookup
     timeline: Timeline
     scan_share: float
+    timelines: TimelineCache
     reads_rows: bool
 
     def find(self, partition: str, keys: pa.StringArray) -> Int64s:
@@ -88,7 +90,7 @@ class RecordLookup:
     def _located(self, keys: pa.StringArray) -> _Located | None:
         """Ask the record index; None if it does not tell, or tells of file groups that there are not."""
         storage = self.files.reader.storage
-        found = record_locations(storage, self.timeline, keys, self.scan_share, TimelineCache())
+        found = record_locations(storage, self.timeline, keys, self.scan_share, self.timelines)
         if found is None:
             return None
         partitions, file_ids, _ = found.locations.columns

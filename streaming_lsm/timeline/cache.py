@@ -40,6 +40,10 @@ class TimelineCache:
         self.known: Known | None = None
         self._last: dict[tuple[str, int], Timeline] = {}
 
+    def __reduce__(self) -> tuple[type[TimelineCache], tuple[()]]:
+        """Leave what is cached behind: a task of another process loads anew."""
+        return TimelineCache, ()
+
     def load(self, storage: Storage, layout: int = 2) -> Timeline:
         """Load the current timeline; raises as `Timeline.load`."""
         key = (storage.uri, layout)
