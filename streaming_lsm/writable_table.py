@@ -281,6 +281,7 @@ class WritableTable(MaintainedTable):
             timeline=timeline,
             scan_share=self.options[config.RECORD_INDEX_SCAN_SHARE],
             timelines=self._timelines,
+            shard_files=self._shard_files,
             fills=operation not in BASE_FILES,
             moves=self._moves_rows,
         )

@@ -15,6 +15,7 @@ from streaming_lsm.index.key_lookup import KeyLookup, Lookup
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.index.lookup_index import LookupPlan
 from streaming_lsm.index.record_lookup import RecordLookup
+from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.timeline import Timeline
@@ -33,6 +34,7 @@ def plan_lookup(
     timeline: Timeline,
     scan_share: float,
     timelines: TimelineCache,
+    shard_files: ShardFiles,
     fills: bool,
     moves: bool,
 ) -> LookupPlan:
@@ -46,7 +48,7 @@ def plan_lookup(
         table: the table's config.
         timeline: the table's timeline.
         scan_share: see `RecordIndex`.
-        timelines: see `RecordLookup`.
+        timelines, shard_files: see `RecordLookup`.
         fills: whether new keys go to small file groups first.
         moves: see `LookupPlan`.
     """
@@ -60,7 +62,7 @@ def plan_lookup(
     lookup: Lookup
     lookup = files = KeyLookup(reader, groups, width, table.index_type in BLOOM_INDEXES)
     if table.index_type in RECORD_INDEXES:
-        lookup = RecordLookup(files, timeline, scan_share, timelines, reads_rows=moves)
+        lookup = RecordLookup(files, timeline, scan_share, timelines, shard_files, reads_rows=moves)
     return LookupPlan(inserts, lookup, table.has_global_index, moves)
 
 

@@ -19,6 +19,7 @@ from streaming_lsm.index.key_lookup import KeyLookup
 from streaming_lsm.index.live_file_groups import LiveFileGroup
 from streaming_lsm.index.live_rows import ABSENT, LiveRows, find_live_rows
 from streaming_lsm.metadata.record_locations import record_locations
+from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -43,6 +44,7 @@ class RecordLookup:
         timeline: that of the table when the write began.
         scan_share: see `RecordIndex`.
         timelines: caches the timelines of the table and of its metadata table.
+        shard_files: reads the files of the record index.
         reads_rows: whether `live_rows` reads the ordering fields of rows; else they are null.
     """
 
@@ -50,6 +52,7 @@ class RecordLookup:
     timeline: Timeline
     scan_share: float
     timelines: TimelineCache
+    shard_files: ShardFiles
     reads_rows: bool
 
     def find(self, partition: str, keys: pa.StringArray) -> Int64s:
@@ -90,7 +93,7 @@ class RecordLookup:
     def _located(self, keys: pa.StringArray) -> _Located | None:
         """Ask the record index; None if it does not tell, or tells of file groups that there are not."""
         storage = self.files.reader.storage
-        found = record_locations(storage, self.timeline, keys, self.scan_share, self.timelines)
+        found = record_locations(storage, self.timeline, keys, self.scan_share, self.timelines, self.shard_files)
         if found is None:
             return None
         partitions, file_ids, _ = found.locations.columns

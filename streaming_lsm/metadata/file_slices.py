@@ -99,20 +99,22 @@ class MetadataFileSlice:
         return cls(group, base, tuple(sorted(kept, key=lambda name: name.sort_key)))
 
     @property
+    def names(self) -> Sequence[BaseFileName | LogName]:
+        """The names of the files, in merge order."""
+        return [*([self.base] if self.base else []), *self.logs]
+
+    @property
     def first_instant(self) -> str:
         """The instant of those that create partitions with which the slice begins; empty for a later slice."""
         instants = [self.base.instant] if self.base else [log.instant for log in self.logs]
         return max(filter(is_first, instants), default="")
 
-    def parts(
-        self, metadata: Storage, counts: Callable[[str], bool], large: Set[str] = frozenset()
-    ) -> Iterator[HFile | DeletedKeys]:
+    def parts(self, metadata: Storage, counts: Callable[[str], bool]) -> Iterator[HFile | DeletedKeys]:
         """Open the base file, and the HFiles and deletes of the logs that count, in merge order.
 
         Args:
             metadata: storage of the metadata table.
             counts: whether the log records of an instant are valid, see `counted_instants`.
-            large: names of native logs that are opened for random access; others are read as a whole.
 
         Raises:
             CorruptFileError, UnsupportedTable: a file cannot be read.
@@ -123,8 +125,7 @@ class MetadataFileSlice:
             yield HFile.open(metadata.open_input(path), path)
         for log in self.logs:
             path = f"{self.group.partition}/{log}"
-            content = metadata.open_input(path) if str(log) in large else metadata.read(path)
-            for instant, file in open_log(content, log, path):
+            for instant, file in open_log(metadata.read(path), log, path):
                 if counts(instant):
                     yield file
 

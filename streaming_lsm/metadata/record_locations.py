@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,14 @@ from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.hfile.reader import LAST_KEY, HFile
-from streaming_lsm.format.metadata.group_files import DeletedKeys
-from streaming_lsm.format.metadata.record_index import LOCATIONS, PARTITION, decode_locations, shards_of
+from streaming_lsm.format.metadata.record_index import PARTITION, decode_locations, shards_of
 from streaming_lsm.format.table.file_names import LogFileName
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.commit import DELTA_COMMIT
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
 from streaming_lsm.metadata.record_shards import Hash, by_partition
+from streaming_lsm.metadata.shard_files import LOCATED, LoggedKeys, ShardFile, ShardFiles, encoded, whole
 from streaming_lsm.metadata.state import check_replacements, check_up_to_date
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.parallel import read_in_threads
@@ -37,10 +37,6 @@ from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
-
-_TEXTS = pa.dictionary(pa.int32(), pa.string())
-LOCATED = pa.schema([("partition", _TEXTS), ("file_id", _TEXTS), ("instant_ms", pa.int64())])
-"""Columns `LOCATIONS` of found keys, with texts as dictionaries."""
 
 _LARGE_LOG = 1 << 20
 """Bytes of a log from which it is not read as a whole for a look-up: blocks are requested one by one."""
@@ -67,26 +63,36 @@ class RecordIndex:
 
     Attributes:
         metadata: storage of the metadata table.
+        timeline: its timeline.
         data: timeline of the table; writes that are not completed on it do not count.
         shards: file slices of the shards in order of their numbers, by partition path of the table in a partitioned
             record index, under None in a global one.
         known_until: completion time until which writes may have been merged into the base files.
         scan_share: share of a file's keys from which it is read whole.
         large: names of logs of which only the blocks are read that may have a key.
+        files: reads the files.
         hash: computes the shards of keys.
     """
 
     metadata: Storage
+    timeline: Timeline
     data: Timeline
     shards: Mapping[str | None, Sequence[MetadataFileSlice]]
     known_until: str
     scan_share: float
-    large: frozenset[str] = frozenset()
+    large: frozenset[str]
+    files: ShardFiles
     hash: Hash = shards_of
 
     @classmethod
     def open(
-        cls, storage: Storage, data: Timeline, scan_share: float, timelines: TimelineCache, hash: Hash = shards_of
+        cls,
+        storage: Storage,
+        data: Timeline,
+        scan_share: float,
+        timelines: TimelineCache,
+        files: ShardFiles | None = None,
+        hash: Hash = shards_of,
     ) -> RecordIndex | None:
         """Find the shards of a table's record index; None if the table has none.
 
@@ -95,6 +101,7 @@ class RecordIndex:
             data: its timeline, without restrictions.
             scan_share, hash: see the attributes.
             timelines: caches the timeline of the metadata table.
+            files: reads the files; None to keep none of them.
 
         Raises:
             CorruptFileError: the metadata table has fallen behind, or a file of it is missing.
@@ -118,7 +125,9 @@ class RecordIndex:
         of_ids = {one.group.file_id: one for one in slices}
         shards = {path: [of_ids[one] for one in ids] for path, ids in by_partition(of_ids).items()}
         native = {str(log) for one in slices for log in one.logs if isinstance(log, LogFileName)}
-        return cls(metadata, data, shards, until, scan_share, large & native, hash)
+        files = ShardFiles() if files is None else files
+        files.forget_older(timeline, slices)
+        return cls(metadata, timeline, data, shards, until, scan_share, large & native, files, hash)
 
     @property
     def is_partitioned(self) -> bool:
@@ -206,20 +215,24 @@ class RecordIndex:
         counts = counted_instants(self.data)
 
         def run(task: _Task) -> FoundKeys:
-            parts = list(task.shards[task.shard].parts(self.metadata, counts, self.large))
+            found = task.shards[task.shard]
+            parts = list(self.files.read(found, self.metadata, self.timeline, counts, self.large))
             for part in parts:
                 self._check_shard(part, task)
-            found = _joined(list(_newest(parts, task.keys, self.scan_share)))
-            return FoundKeys(task.places[found.keys], found.locations)
+            located = _joined(list(_newest(parts, task.keys, self.scan_share)))
+            return FoundKeys(task.places[located.keys], located.locations)
 
         result: list[list[FoundKeys]] = [[] for _ in asked]
         for task, found in zip(tasks, read_in_threads(run, tasks, _THREADS), strict=True):
             result[task.number].append(found)
         return result
 
-    def _check_shard(self, part: HFile | DeletedKeys, task: _Task) -> None:
+    def _check_shard(self, part: ShardFile, task: _Task) -> None:
         """Check that a file has keys of its shard, or else the number of shards is wrong."""
-        last = b"" if isinstance(part, DeletedKeys) else part.info.get(LAST_KEY, b"")[2:]
+        if isinstance(part, LoggedKeys):
+            last = b"" if part.locations is None or not len(part.keys) else part.keys[-1].as_py()
+        else:
+            last = part.info.get(LAST_KEY, b"")[2:]
         count = len(task.shards)
         if last and self.hash(pa.array([last.decode(errors="replace")]), count)[0] != task.shard:
             where = part.source
@@ -248,7 +261,12 @@ class _Task:
 
 
 def record_locations(
-    storage: Storage, data: Timeline, keys: pa.StringArray, scan_share: float, timelines: TimelineCache
+    storage: Storage,
+    data: Timeline,
+    keys: pa.StringArray,
+    scan_share: float,
+    timelines: TimelineCache,
+    files: ShardFiles,
 ) -> FoundKeys | None:
     """Look up the locations of record keys as of a timeline.
 
@@ -258,13 +276,14 @@ def record_locations(
         keys: record keys without nulls.
         scan_share: see `RecordIndex`.
         timelines: caches the timelines of the table and of its metadata table.
+        files: reads the files of the record index.
 
     Returns:
         None if they are not known: the table has no record index, or, with a warning, it cannot be read, or it tells a
         later state.
     """
     try:
-        index = RecordIndex.open(storage, data, scan_share, timelines)
+        index = RecordIndex.open(storage, data, scan_share, timelines, files)
         if index is None:
             return None
         found = index.find(keys)
@@ -292,48 +311,51 @@ def check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) 
             raise CorruptFileError(f"{METADATA_TABLE}/{write.path} was compacted, and its action is not completed")
 
 
-def _newest(parts: Sequence[HFile | DeletedKeys], keys: Any, scan_share: float) -> Iterator[FoundKeys]:
+def _newest(parts: Sequence[ShardFile], keys: Any, scan_share: float) -> Iterator[FoundKeys]:
     """Find the newest record of each key in the files of a shard; one that a delete hides is not found."""
     left: Int64s = np.arange(len(keys))
-    for part in reversed(parts):
-        if not len(left):
-            return
-        wanted = keys if len(left) == len(keys) else keys.take(pa.array(left))
-        seen: Flags = np.zeros(len(left), np.bool_)
-        if isinstance(part, DeletedKeys):
-            seen |= flags(pc.is_in(wanted, value_set=part.keys.cast(pa.binary())))
-        else:
-            is_many = len(wanted) > scan_share * part.entry_count
-            cells = list((part.scan if is_many else part.seek)(wanted))
-            if cells:
-                found: Any = pa.concat_arrays([some.keys for some in cells])
-                places = int64s(pc.index_in(found, value_set=wanted))
-                seen[places] = True
-                decoded = [decode_locations(some, part.schema_json, part.source) for some in cells]
-                yield FoundKeys(left[places], _encoded(decoded))
-        left = left[~seen]
+    for is_log, group in groupby(reversed(parts), key=lambda part: isinstance(part, LoggedKeys)):
+        for files in [list(group)] if is_log else [[part] for part in group]:
+            if not len(left):
+                return
+            wanted = keys if len(left) == len(keys) else keys.take(pa.array(left))
+            seen, found = _in_logs(files, wanted) if is_log else _in_file(files[0], wanted, scan_share)  # type: ignore[arg-type]
+            yield FoundKeys(left[found.keys], found.locations)
+            left = left[~seen]
 
 
-def _encoded(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join decoded locations, with their texts as dictionaries: few are distinct."""
-    table = pa.Table.from_batches(parts, LOCATIONS)
-    columns = [column.dictionary_encode() if pa.types.is_string(column.type) else column for column in table.columns]
-    return _whole(pa.Table.from_arrays(columns, schema=LOCATED))
+def _in_logs(logs: Sequence[LoggedKeys], wanted: Any) -> tuple[Flags, FoundKeys]:
+    """Search keys in logs, the newest first: flag those that one has, and return the locations."""
+    nth = pc.index_in(wanted, value_set=pa.concat_arrays([log.keys for log in logs]))
+    seen = flags(nth.is_valid())
+    places, rows = np.flatnonzero(seen), int64s(nth.drop_null())
+    ends = np.cumsum([len(log.keys) for log in logs])
+    of_log = np.searchsorted(ends, rows, "right")
+    is_deleted = np.array([log.locations is None for log in logs])
+    # Deletes have no rows among the locations.
+    before = np.cumsum([0, *(len(log.keys) if log.locations is None else 0 for log in logs)])[:-1]
+    is_located = ~is_deleted[of_log]
+    locations = whole(pa.Table.from_batches([log.locations for log in logs if log.locations is not None], LOCATED))
+    return seen, FoundKeys(places[is_located], _rows(locations, (rows - before[of_log])[is_located]))
 
 
-def _whole(table: pa.Table) -> pa.RecordBatch:
-    batches = table.unify_dictionaries().combine_chunks().to_batches()
-    return (
-        batches[0]
-        if batches
-        else pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in LOCATED], LOCATED.names)
-    )
+def _in_file(file: HFile, wanted: Any, scan_share: float) -> tuple[Flags, FoundKeys]:
+    """Search keys in an HFile: flag those that it has, and return the locations."""
+    seen: Flags = np.zeros(len(wanted), np.bool_)
+    is_many = len(wanted) > scan_share * file.entry_count
+    cells = list((file.scan if is_many else file.seek)(wanted))
+    if not cells:
+        return seen, _joined([])
+    found: Any = pa.concat_arrays([some.keys for some in cells])
+    places = int64s(pc.index_in(found, value_set=wanted))
+    seen[places] = True
+    return seen, FoundKeys(places, encoded([decode_locations(some, file.schema_json, file.source) for some in cells]))
 
 
 def _joined(parts: Sequence[FoundKeys]) -> FoundKeys:
     """Join locations, ascending by key."""
     keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
-    locations = _whole(pa.Table.from_batches([part.locations for part in parts], LOCATED))
+    locations = whole(pa.Table.from_batches([part.locations for part in parts], LOCATED))
     order = np.argsort(keys, kind="stable")
     return FoundKeys(keys[order], _rows(locations, order))
 

@@ -24,6 +24,7 @@ from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.metadata.column_ranges import column_ranges
 from streaming_lsm.metadata.partition_ranges import partition_ranges
 from streaming_lsm.metadata.record_locations import record_locations
+from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.query.cdc.change_reader import ChangeReader
 from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.default_partition import DefaultPartition
@@ -104,6 +105,7 @@ class Queries:
         skips_by_ranges: whether slices are skipped by the ranges of columns in the metadata table, if it has them.
         scan_share: share of keys from which a file of the record index is read whole; None to use no record index.
         timelines: cache of the table's timeline.
+        shard_files: reads the files of the record index.
         kept: what look-ups keep of the table.
     """
 
@@ -118,6 +120,7 @@ class Queries:
     skips_by_ranges: bool = False
     scan_share: float | None = None
     timelines: TimelineCache = field(default_factory=TimelineCache)
+    shard_files: ShardFiles = field(default_factory=ShardFiles)
     kept: KeptFiles = field(default_factory=KeptFiles)
 
     @property
@@ -369,7 +372,7 @@ class Queries:
         """
         if self.scan_share is None or not self._may_locate(timeline, slices, every):
             return None
-        found = record_locations(self.storage, timeline, keys, self.scan_share, self.timelines)
+        found = record_locations(self.storage, timeline, keys, self.scan_share, self.timelines, self.shard_files)
         return None if found is None else slices_of_keys(slices, every, found)
 
     def _in_range(

@@ -10,7 +10,7 @@ work and memory are bounded by the uncompressed size of the blocks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,7 @@ _SCANNED_CELLS = 1 << 20
 """Cells among which a scan looks for its keys at a time: the set of keys is built anew each time."""
 _JOINED_CELLS = 1 << 13
 """Cells that are returned together, if they are from several parts: what decodes them has a cost for each call."""
+_CLOSED = pa.BufferReader(b"")
 _GAP_BYTES = 1 << 16
 """Bytes between two blocks that are read rather than left out: a request for another range costs more."""
 
@@ -130,6 +131,21 @@ class HFile:
             return self.info[SCHEMA_ENTRY].decode()
         except (KeyError, UnicodeDecodeError):
             raise CorruptFileError(f"{self.source}: HFile has no readable schema entry; restore the file") from None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory: those of the index, and of a file that is not read from a storage."""
+        blocks = self.blocks
+        content = self._file.size() if isinstance(self._file, pa.BufferReader) else 0
+        return int(blocks.keys.nbytes + blocks.offsets.nbytes + blocks.ends.nbytes + content)
+
+    def reopened(self, file: pa.NativeFile) -> HFile:
+        """Return the HFile with another handle of its file."""
+        return replace(self, _file=file)
+
+    def closed(self) -> HFile:
+        """Return the HFile, to be reopened, without the handle of its file; unless it is in memory."""
+        return self if isinstance(self._file, pa.BufferReader) else replace(self, _file=_CLOSED)
 
     def meta(self, name: str) -> bytes | None:
         """Read the content of a meta block, e.g. ``bloomFilter``; None if the file has no such block."""

@@ -1,0 +1,165 @@
+"""Read the files of the shards of a record index, and keep what does not change between the look-ups of an open table.
+
+See docs/format/07-index-and-metadata.md, "Record index". Indexes of base files and locations of small logs are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, open_log
+from streaming_lsm.format.metadata.record_index import LOCATIONS, decode_locations
+from streaming_lsm.format.table.file_names import BaseFileName
+from streaming_lsm.metadata.file_slices import MetadataFileSlice
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.timeline import Timeline
+
+_TEXTS = pa.dictionary(pa.int32(), pa.string())
+LOCATED = pa.schema([("partition", _TEXTS), ("file_id", _TEXTS), ("instant_ms", pa.int64())])
+"""Columns `LOCATIONS` of found keys, with texts as dictionaries."""
+
+_SMALL_LOG = 1 << 14
+"""Keys of a log up to which all of its locations are decoded, whatever keys are looked up."""
+_KEPT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class LoggedKeys:
+    """Keys of a small log, or deleted ones.
+
+    Attributes:
+        source: the log, for messages.
+        keys: the keys (n,).
+        locations: the columns `LOCATED`, n rows; None if the log deletes the keys.
+    """
+
+    source: str
+    keys: pa.BinaryArray
+    locations: pa.RecordBatch | None
+
+    @staticmethod
+    def of(file: DeletedKeys | HFile) -> LoggedKeys:
+        """Decode all keys.
+
+        Raises:
+            CorruptFileError: the file is damaged.
+        """
+        if isinstance(file, DeletedKeys):
+            deleted: Any = file.keys.cast(pa.binary())
+            return LoggedKeys(file.source, deleted, None)
+        cells = list(file.cells())
+        keys: Any = pa.concat_arrays([pa.array([], pa.binary()), *(some.keys for some in cells)])
+        decoded = [decode_locations(some, file.schema_json, file.source) for some in cells]
+        return LoggedKeys(file.source, keys, encoded(decoded))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.keys.nbytes + (0 if self.locations is None else self.locations.nbytes)
+
+
+ShardFile = HFile | LoggedKeys
+_Blocks = Sequence[tuple[str, ShardFile]]
+"""What the blocks of a file have, with their instants; a base file has none."""
+
+
+class ShardFiles:
+    """Read the files of shards; of one open table.
+
+    A file of a completed action does not change. A partition that is dropped and created again has files of the same
+    names, but of other completion times.
+    """
+
+    def __init__(self, most_bytes: int = _KEPT_BYTES) -> None:
+        """Keep nothing yet.
+
+        Args:
+            most_bytes: limit of what is kept.
+        """
+        self._most_bytes = most_bytes
+        self._kept: dict[tuple[str, str], _Blocks] = {}
+
+    def __reduce__(self) -> tuple[type[ShardFiles], tuple[int]]:
+        """Leave what is kept behind: a task of another process reads anew."""
+        return ShardFiles, (self._most_bytes,)
+
+    def forget_older(self, timeline: Timeline, slices: Iterable[MetadataFileSlice]) -> None:
+        """Forget the files of other slices than `slices`."""
+        left = {_id_of(timeline, one.group.partition, name) for one in slices for name in one.names}
+        self._kept = {known: files for known, files in list(self._kept.items()) if known in left}
+
+    def read(
+        self,
+        found: MetadataFileSlice,
+        metadata: Storage,
+        timeline: Timeline,
+        counts: Callable[[str], bool],
+        large: Set[str],
+    ) -> Iterator[ShardFile]:
+        """Open the base file of a slice, and read its logs that count, in merge order.
+
+        Args:
+            found: the slice.
+            metadata: storage of the metadata table.
+            timeline: its timeline.
+            counts: whether the log records of an instant are valid, see `counted_instants`.
+            large: names of native logs of which only the blocks are read that may have a key.
+
+        Raises:
+            CorruptFileError, UnsupportedTable: a file cannot be read.
+            FileNotFoundError: a file was deleted meanwhile.
+        """
+        for name in found.names:
+            known = _id_of(timeline, found.group.partition, name)
+            is_open = isinstance(name, BaseFileName) or str(name) in large
+            blocks = self._kept.get(known)
+            if blocks is None:
+                blocks = _read(metadata, known[0], name, is_open)
+                # What an action wrote that is not completed yet may be written again.
+                if all(not instant or counts(instant) for instant, _ in blocks):
+                    self._keep(known, blocks)
+            elif is_open:
+                file = metadata.open_input(known[0])
+                blocks = [(instant, one.reopened(file)) for instant, one in blocks if isinstance(one, HFile)]
+            yield from (one for instant, one in blocks if not instant or counts(instant))
+
+    def _keep(self, known: tuple[str, str], blocks: _Blocks) -> None:
+        if sum(one.nbytes for kept in [*self._kept.values(), blocks] for _, one in kept) <= self._most_bytes:
+            self._kept[known] = [(instant, one.closed() if isinstance(one, HFile) else one) for instant, one in blocks]
+
+
+def _id_of(timeline: Timeline, partition: str, name: BaseFileName | LogName) -> tuple[str, str]:
+    """Return the path of a file, and when it was completed."""
+    return f"{partition}/{name}", timeline.completion_time(name.instant) or ""
+
+
+def _read(metadata: Storage, path: str, name: BaseFileName | LogName, is_open: bool) -> _Blocks:
+    if isinstance(name, BaseFileName):
+        return [("", HFile.open(metadata.open_input(path), path))]
+    content = metadata.open_input(path) if is_open else metadata.read(path)
+    return [
+        (instant, file if isinstance(file, HFile) and file.entry_count > _SMALL_LOG else LoggedKeys.of(file))
+        for instant, file in open_log(content, name, path)
+    ]
+
+
+def encoded(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join decoded locations, with their texts as dictionaries: few are distinct."""
+    table = pa.Table.from_batches(parts, LOCATIONS)
+    columns = [column.dictionary_encode() if pa.types.is_string(column.type) else column for column in table.columns]
+    return whole(pa.Table.from_arrays(columns, schema=LOCATED))
+
+
+def whole(table: pa.Table) -> pa.RecordBatch:
+    """Join the batches of located keys."""
+    batches = table.unify_dictionaries().combine_chunks().to_batches()
+    return (
+        batches[0]
+        if batches
+        else pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in LOCATED], LOCATED.names)
+    )
