@@ -34,8 +34,7 @@ def datum_writer(node: Node) -> Write:
         The function; it raises SchemaError if a value does not fit the type, or is one of an enum, a fixed type, an
         array or a decimal, which are not written one at a time; UnicodeEncodeError if a text is not UTF-8.
     """
-    is_decimal = node.arrow is not None and pa.types.is_decimal(node.arrow)
-    return _refused(node) if is_decimal else _BUILDERS.get(node.kind, _refused)(node)
+    return _BUILDERS.get(node.kind, _refused)(node)
 
 
 def record_writer(fields: Mapping[str, Node]) -> Write:
@@ -155,6 +154,9 @@ def _string(node: Node) -> Write:
 
 
 def _bytes(node: Node) -> Write:
+    if node.arrow is not None and pa.types.is_decimal(node.arrow):
+        return _refused(node)
+
     def write(value: Any, out: bytearray) -> None:
         if value is None:
             raise _has_null(node)
