@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import WrittenRanges
-from streaming_lsm.format.metadata.column_stats import RANGES, empty_row, range_key
+from streaming_lsm.format.metadata.column_stats import empty_row, range_key
 from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
@@ -23,7 +23,7 @@ from streaming_lsm.storage.parallel import read_in_threads
 StoredRanges = Callable[[Storage, str, Sequence[str]], list[dict[str, Any]]]
 """Finds the ranges of columns in a data file; see `streaming_lsm.index.stored_ranges.stored_ranges`."""
 PartitionRows = Sequence[tuple[str, dict[str, Any]]]
-"""Partition paths and ranges, values of the type `RANGES`."""
+"""Partition paths and ranges, values of the type `column_stats.RANGES`."""
 
 
 def added_ranges(
@@ -74,15 +74,14 @@ def deleted_ranges(changes: FileChanges, columns: Sequence[str]) -> PartitionRow
     ]
 
 
-def keyed_rows(rows: PartitionRows) -> tuple[pa.StringArray, pa.StructArray]:
-    """Return the keys of ranges of files, ascending, and the ranges, of the type `RANGES`."""
+def keyed_rows(rows: PartitionRows) -> tuple[pa.StringArray, list[dict[str, Any]]]:
+    """Return the keys of ranges of files, ascending, and the ranges."""
     keyed = sorted(
         ((range_key(row["columnName"], partition, row["fileName"]), row) for partition, row in rows),
         key=lambda found: found[0],
     )
     keys: Any = pa.array([key for key, _ in keyed], pa.string())
-    ranges: Any = pa.array([row for _, row in keyed], RANGES)
-    return keys, ranges
+    return keys, [row for _, row in keyed]
 
 
 def shares(keys: pa.StringArray, groups: Sequence[MetadataFileGroup]) -> list[tuple[MetadataFileGroup, Any]]:

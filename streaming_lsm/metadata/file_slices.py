@@ -5,9 +5,8 @@ See docs/format/07-index-and-metadata.md, "File groups of the metadata table".
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError
@@ -16,6 +15,7 @@ from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT, Instant
+from streaming_lsm.timeline.instant_facts import CreatedFiles, cached
 from streaming_lsm.timeline.timeline import Timeline
 
 METADATA_TABLE = ".hoodie/metadata"
@@ -130,13 +130,15 @@ class MetadataFileSlice:
                     yield file
 
 
-_ToldFiles = Callable[[Instant], Mapping[str, Sequence[str]]]
+_ToldFiles = Callable[[Instant], CreatedFiles]
 """Names of the files in a partition that a write of the metadata table has created, by file id."""
 
 
 def _told_files(timeline: Timeline, partition: str) -> _ToldFiles:
-    @functools.cache
-    def told(write: Instant) -> Mapping[str, Sequence[str]]:
+    def told(write: Instant) -> CreatedFiles:
+        return cached(timeline.facts.files.setdefault(write, {}), partition, lambda _: read(write))
+
+    def read(write: Instant) -> CreatedFiles:
         found: dict[str, list[str]] = defaultdict(list)
         for stat in timeline.read_commit(write).stats:
             parsed = parse_file_name(stat.file_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -11,9 +11,12 @@ from streaming_lsm.format.column_versions import ColumnVersions
 from streaming_lsm.timeline.archive import KnownHistory
 from streaming_lsm.timeline.instant import Instant
 
+K = TypeVar("K")
 T = TypeVar("T")
 ReplacedGroups = Mapping[str, Collection[str]]
 """File ids by partition path."""
+CreatedFiles = Mapping[str, Sequence[str]]
+"""Names of files by file id."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class InstantFacts:
         last_commit: content and metadata of the commit that was decoded last, nearly always the newest one. A commit of
             thousands of files takes long to decode, and each transaction needs the newest one.
         columns: versions of the table's columns as of the newest write that was asked for last.
+        files: names of the files that a write of a metadata table has created, by file id, by partition.
         history: what was read of the archived timeline.
     """
 
@@ -36,6 +40,7 @@ class InstantFacts:
     replaced: dict[Instant, ReplacedGroups] = field(default_factory=dict)
     last_commit: dict[bytes, CommitMetadata] = field(default_factory=dict)
     columns: dict[Instant, ColumnVersions] = field(default_factory=dict)
+    files: dict[Instant, dict[str, CreatedFiles]] = field(default_factory=dict)
     history: KnownHistory = field(default_factory=KnownHistory)
 
     def decoded(self, data: bytes, decode: Callable[[], CommitMetadata]) -> CommitMetadata:
@@ -53,19 +58,20 @@ class InstantFacts:
 
     def of_timeline(self, instants: Collection[Instant]) -> InstantFacts:
         """Return the cache for a newer timeline; facts of other instants are dropped once they are the majority."""
-        if len(self.undone) + len(self.replaced) <= 2 * len(instants):
+        if max(len(self.undone) + len(self.replaced), len(self.files)) <= 2 * len(instants):
             return self
         return InstantFacts(
             {instant: self.undone[instant] for instant in instants if instant in self.undone},
             {instant: self.replaced[instant] for instant in instants if instant in self.replaced},
             self.last_commit,
             self.columns,
+            {instant: self.files[instant] for instant in instants if instant in self.files},
             self.history,
         )
 
 
-def cached(cache: dict[Instant, T], instant: Instant, read: Callable[[Instant], T]) -> T:
-    """Return the fact of an instant, read if it is not in `cache`."""
-    if instant not in cache:
-        cache[instant] = read(instant)
-    return cache[instant]
+def cached(cache: dict[K, T], key: K, read: Callable[[K], T]) -> T:
+    """Return a fact, read if it is not in `cache`."""
+    if key not in cache:
+        cache[key] = read(key)
+    return cache[key]

@@ -29,7 +29,10 @@ _LOW_OF_KEY, _LOW_OF_ROW = 3, 9
 """Offsets of the lowest bytes of the sizes of key and row."""
 _LENGTHS = struct.Struct(">ii")
 _ROW = struct.Struct(">h")
+_ONE_HEAD = struct.Struct(">iih")
 _SMALLEST = _HEAD.itemsize + 1
+_FEW_BYTES = 1 << 14
+"""Bytes of cells that are followed one by one, which takes less time than to find them all at once."""
 CELL_BYTES = _HEAD.itemsize + len(KEY_TAIL) + 1
 """Bytes of a cell without its row and its value."""
 
@@ -115,6 +118,12 @@ def encode_cells(keys: pa.BinaryArray, values: pa.BinaryArray) -> pa.BinaryArray
     return found
 
 
+def encode_cell(key: bytes, value: bytes) -> bytes:
+    """Encode one cell; see `encode_cells`."""
+    head = _ONE_HEAD.pack(_ROW.size + len(key) + len(KEY_TAIL), len(value), len(key))
+    return b"".join((head, key, KEY_TAIL, value, b"\0"))
+
+
 def decode_cells(data: UInt8s, blocks: Int64s, offsets: Int64s, source: str) -> Cells:
     """Find the cells of data blocks.
 
@@ -130,6 +139,8 @@ def decode_cells(data: UInt8s, blocks: Int64s, offsets: Int64s, source: str) -> 
     Raises:
         CorruptFileError: a block is not filled by cells as Hudi writes them.
     """
+    if len(data) <= _FEW_BYTES:
+        return _followed(data, blocks, offsets, source)
     heads, ends = _heads(data)
     if len(heads) and not (heads[0] == 0 and ends[-1] == len(data) and np.array_equal(heads[1:], ends[:-1])):
         chain = _chain(heads, ends)
@@ -148,6 +159,18 @@ def decode_cells(data: UInt8s, blocks: Int64s, offsets: Int64s, source: str) -> 
         value_starts=heads + _LENGTHS.size + sizes["key"],
         value_ends=ends - 1,
     )
+
+
+def _followed(data: UInt8s, blocks: Int64s, offsets: Int64s, source: str) -> Cells:
+    """Find the cells of few bytes; see `decode_cells`."""
+    found: list[tuple[int, int, int, int]] = []
+    for start, end, offset in zip(blocks.tolist(), [*blocks[1:].tolist(), len(data)], offsets.tolist(), strict=True):
+        cells, why = _walk(data[start:end].tobytes(), start)
+        if why:
+            raise corrupt(source, offset, why)
+        found += cells
+    places: Int64s = np.array(found, np.int64).reshape(-1, 4)
+    return Cells(data, places[:, 0], places[:, 1], places[:, 2], places[:, 3])
 
 
 def _heads(data: UInt8s) -> tuple[Int64s, Int64s]:
@@ -200,25 +223,37 @@ def _chain(heads: Int64s, ends: Int64s) -> Int64s:
 def _complaint(data: UInt8s, blocks: Int64s, offsets: Int64s, source: str) -> CorruptFileError:
     """Tell what is wrong with the first cell that is not as it should be."""
     for start, end, offset in zip(blocks.tolist(), [*blocks[1:].tolist(), len(data)], offsets.tolist(), strict=True):
-        why = _fault(data[start:end].tobytes())
+        _, why = _walk(data[start:end].tobytes(), start)
         if why:
             return corrupt(source, offset, why)
     raise AssertionError(f"{source}: cells that are sound one by one, and not together")
 
 
-def _fault(payload: bytes) -> str:
+def _walk(payload: bytes, start: int) -> tuple[list[tuple[int, int, int, int]], str]:
+    """Follow the cells of a block.
+
+    Args:
+        payload: of the block.
+        start: its place in the data.
+
+    Returns:
+        Places in the data of each cell: of its key, the end of the key, its value, the end of the value; and what is
+        wrong with the first cell that is not as it should be, "" if nothing is.
+    """
+    found: list[tuple[int, int, int, int]] = []
     at, end = 0, len(payload)
     while at < end:
         if end - at < _SMALLEST:
-            return f"a data block ends within a cell, {end - at} bytes before its end"
+            return found, f"a data block ends within a cell, {end - at} bytes before its end"
         key_size, value_size = _LENGTHS.unpack_from(payload, at)
         at += _LENGTHS.size
         key_end = at + key_size
         row_end = at + _ROW.size + _ROW.unpack_from(payload, at)[0]
         if key_size < 0 or value_size < 0 or key_end + value_size >= end or not at + _ROW.size <= row_end <= key_end:
-            return f"a cell of {key_size} and {value_size} bytes passes its block"
+            return found, f"a cell of {key_size} and {value_size} bytes passes its block"
         after = key_end + value_size
         if payload[row_end:key_end] not in (KEY_TAIL, b"") or payload[after] != 0:
-            return "a cell has a family, a time, a type or a version that Hudi never writes"
+            return found, "a cell has a family, a time, a type or a version that Hudi never writes"
+        found.append((start + at + _ROW.size, start + row_end, start + key_end, start + after))
         at = after + 1
-    return ""
+    return found, ""

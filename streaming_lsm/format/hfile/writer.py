@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import struct
 import zlib
 from collections.abc import Mapping
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from streaming_lsm.arrow.columns import flags, pc
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.block import DATA, FILE_INFO, META, ROOT_INDEX, Codec, write_block
-from streaming_lsm.format.hfile.cells import CELL_BYTES, encode_cells
+from streaming_lsm.format.hfile.cells import CELL_BYTES, encode_cell, encode_cells
 from streaming_lsm.format.hfile.index import Pointer, encode_pointer, row_key
 from streaming_lsm.format.hfile.reader import LAST_KEY, SCHEMA_ENTRY
 from streaming_lsm.format.hfile.trailer import Trailer, encode_file_info
@@ -35,6 +36,7 @@ _LONG = struct.Struct(">q")
 _MAX_KEY_BYTES = 2**15 - 1
 _MAX_VALUE_BYTES = 2**30
 _PART_CELLS = 1 << 13
+_FEW_CELLS = 256
 
 
 def write_hfile(
@@ -102,8 +104,28 @@ class HFileWriter:
             RecordError: an empty key, or a key or value too long for the format.
             ValueError: keys out of order.
         """
+        if len(keys) <= _FEW_CELLS:
+            self._add_few(keys.to_pylist(), values.to_pylist())
+            return
         for first in range(0, len(keys), _PART_CELLS):
             self._add(keys.slice(first, _PART_CELLS), values.slice(first, _PART_CELLS))
+
+    def _add_few(self, keys: list[Any], values: list[Any]) -> None:
+        """Append cells one by one, which takes less time for few of them."""
+        for key, value in zip(keys, values, strict=True):
+            if not (0 < len(key) <= _MAX_KEY_BYTES and len(value) <= _MAX_VALUE_BYTES):
+                raise _too_long(key, len(key), len(value))
+            if key <= self._last_key:
+                raise _disordered(self._last_key, key)
+            self._first_key, self._last_key = self._first_key or key, key
+            cell = encode_cell(key, value)
+            if self._begun and len(self._begun) + len(cell) > self._block_bytes:
+                self._end_block()
+            self._begun_key = self._begun_key if self._begun else key
+            self._begun += cell
+            self._key_bytes += len(key)
+            self._value_bytes += len(value)
+        self._entries += len(keys)
 
     def _add(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
         self._check(keys, values)
@@ -128,17 +150,12 @@ class HFileWriter:
         wrong = (key_bytes < 1) | (key_bytes > _MAX_KEY_BYTES) | (value_bytes > _MAX_VALUE_BYTES)
         if wrong.any():
             place = int(np.argmax(wrong))
-            raise RecordError(
-                f"HFile entry {keys[place].as_py()!r:.80} of {key_bytes[place]} and {value_bytes[place]} bytes: a key "
-                f"has 1 to {_MAX_KEY_BYTES}, a value up to {_MAX_VALUE_BYTES}; shorten it"
-            )
+            raise _too_long(keys[place].as_py(), key_bytes[place], value_bytes[place])
         before = pa.concat_arrays([pa.array([self._last_key], pa.binary()), keys.slice(0, len(keys) - 1)])
         descends = flags(pc.less_equal(keys, before))
         if descends.any():
             place = int(np.argmax(descends))
-            raise ValueError(
-                f"HFile key {keys[place].as_py()!r:.80} after {before[place].as_py()!r:.80}: keys must ascend"
-            )
+            raise _disordered(before[place].as_py(), keys[place].as_py())
         self._first_key, self._last_key = self._first_key or keys[0].as_py(), keys[-1].as_py()
         self._entries += len(keys)
         self._key_bytes += int(key_bytes.sum())
@@ -218,17 +235,30 @@ class HFileWriter:
         taken = info.keys() & extra.keys()
         if taken:
             raise ValueError(f"HFile info {', '.join(sorted(taken))}: the writer sets this entry itself")
-        return _in_the_order_of_a_hash_map(info | dict(extra))
+        info |= extra
+        return {name: info[name] for name in _in_the_order_of_a_hash_map(tuple(info))}
 
 
-def _in_the_order_of_a_hash_map(info: dict[str, bytes]) -> dict[str, bytes]:
-    """Sort entries by the iteration order of Java's HashMap, in which Hudi writes them.
+def _too_long(key: bytes, key_bytes: int, value_bytes: int) -> RecordError:
+    return RecordError(
+        f"HFile entry {key!r:.80} of {key_bytes} and {value_bytes} bytes: a key has 1 to {_MAX_KEY_BYTES}, a value up "
+        f"to {_MAX_VALUE_BYTES}; shorten it"
+    )
+
+
+def _disordered(former: bytes, key: bytes) -> ValueError:
+    return ValueError(f"HFile key {key!r:.80} after {former!r:.80}: keys must ascend")
+
+
+@functools.lru_cache(maxsize=16)
+def _in_the_order_of_a_hash_map(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Sort names of entries by the iteration order of Java's HashMap, in which Hudi writes them.
 
     Readers do not need this order; it makes files identical to Hudi's, byte for byte.
     """
     capacity = 16
-    while len(info) > capacity * 3 // 4:
+    while len(names) > capacity * 3 // 4:
         capacity *= 2
-    hashes = java_string_hash(pa.array(list(info), pa.string())).view("uint32").tolist()
-    bucket = {name: (number ^ number >> 16) & (capacity - 1) for name, number in zip(info, hashes, strict=True)}
-    return {name: info[name] for name in sorted(info, key=bucket.__getitem__)}
+    hashes = java_string_hash(pa.array(names, pa.string())).view("uint32").tolist()
+    bucket = {name: (number ^ number >> 16) & (capacity - 1) for name, number in zip(names, hashes, strict=True)}
+    return tuple(sorted(names, key=bucket.__getitem__))

@@ -5,6 +5,7 @@ See docs/format/03-native-logs.md, "Footer entry".
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -103,13 +104,22 @@ def schema_columns(schema: str, source: str, entry: str = "SCHEMA") -> tuple[str
     Raises:
         CorruptFileError: the entry is not an Avro record; the message names `source`.
     """
+    found = _names(schema)
+    if found is None:
+        raise CorruptFileError(f"{source}: footer {entry} is not the JSON of an Avro record; restore the file")
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _names(schema: str) -> tuple[str, ...] | None:
+    """Return the column names of an Avro record, None if it is not one; the logs of a table repeat a few schemas."""
     try:
         record = parse_json(schema)
         if record["type"] == "record":
             return tuple(str(field["name"]) for field in record["fields"])
     except (ValueError, RecursionError, KeyError, TypeError):
         pass
-    raise CorruptFileError(f"{source}: footer {entry} is not the JSON of an Avro record; restore the file")
+    return None
 
 
 def _values(metadata: Mapping[bytes, bytes], source: str) -> dict[str, str]:

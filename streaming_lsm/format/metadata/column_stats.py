@@ -8,7 +8,7 @@ column for each type, of which one is not null.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context
 from typing import Any
 
@@ -23,7 +23,7 @@ from streaming_lsm.format.avro.decimals import decimals_of_bytes
 from streaming_lsm.format.avro.varints import Stretch
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.metadata.hashes import column_hash, file_hash, partition_hash
-from streaming_lsm.format.metadata.parts import check_valid, decode_part, encode_part
+from streaming_lsm.format.metadata.parts import check_valid, decode_part, encode_part, encode_rows
 from streaming_lsm.format.metadata.schema import RecordType
 
 PARTITION = "column_stats"
@@ -230,6 +230,14 @@ def encode_ranges(ranges: pa.StructArray, file_name: str | None, *, of_partition
     """
     number = RecordType.PARTITION_STATS if of_partitions else RecordType.COLUMN_STATS
     return encode_part(_PART, ranges, pa.repeat(pa.scalar(number, pa.int32()), len(ranges)), file_name)
+
+
+def encode_range_rows(
+    rows: Sequence[Mapping[str, Any]], file_name: str | None, *, of_partitions: bool = False
+) -> pa.BinaryArray:
+    """Encode ranges that are Python values of the type `RANGES`; see `encode_ranges`."""
+    number = RecordType.PARTITION_STATS if of_partitions else RecordType.COLUMN_STATS
+    return encode_rows(_PART, rows, [number] * len(rows), file_name)
 
 
 def ordered_bounds(ranges: pa.StructArray, name: str, ordinals: Int64s) -> Iterator[tuple[Int64s, pa.Array[Any]]]:

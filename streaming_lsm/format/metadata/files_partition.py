@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, cast
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, base_content, log_content, open_log
-from streaming_lsm.format.metadata.parts import decode_part, encode_part
+from streaming_lsm.format.metadata.parts import decode_part, encode_rows
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.metadata.schema import RecordType
 from streaming_lsm.format.table.file_names import BaseFileName
@@ -141,22 +140,15 @@ def encode_files(records: Records, file_name: str | None) -> tuple[pa.BinaryArra
     try:
         entries = sorted((key.encode(), record) for key, record in records.items())
         types = [RecordType.ALL_PARTITIONS if record.all_partitions else RecordType.FILES for _, record in entries]
-        ends = list(accumulate((len(record.files) for _, record in entries), initial=0))
-        found = [entry for _, record in entries for entry in record.files.items()]
-        files = pa.StructArray.from_arrays(
-            [
-                pa.array([info.size for _, info in found], pa.int64()),
-                pa.array([info.is_deleted for _, info in found], pa.bool_()),
-            ],
-            fields=list(_FILE),
+        rows = (
+            {name: {"size": info.size, "isDeleted": info.is_deleted} for name, info in record.files.items()}
+            for _, record in entries
         )
-        names = pa.array([name for name, _ in found], pa.string())
+        values = encode_rows(_PART, rows, types, file_name)
     except UnicodeEncodeError as error:
         raise UnsupportedTable(f"{error.object!r:.80} is not UTF-8, which names in a metadata table must be") from None
-    # The published stubs lack this form.
-    maps = cast("Any", pa.MapArray).from_arrays(pa.array(ends, pa.int32()), names, files, _FILES)
     keys: pa.BinaryArray = pa.array([key for key, _ in entries], pa.binary())
-    return keys, encode_part(_PART, maps, pa.array(types, pa.int32()), file_name)
+    return keys, values
 
 
 def decode_files(file: HFile | DeletedKeys) -> Records:

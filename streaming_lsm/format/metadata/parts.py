@@ -6,6 +6,8 @@ a record of the record index ``recordIndexMetadata``. All other fields but the t
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ import pyarrow as pa
 from streaming_lsm.arrow.buffers import Array, array_of, bytes_of, gather, nulls
 from streaming_lsm.arrow.columns import Flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, SchemaError, UnsupportedTable
+from streaming_lsm.format.avro.datum_writer import Write, record_writer
 from streaming_lsm.format.avro.record_reader import decode_records
 from streaming_lsm.format.avro.record_writer import encode_records
+from streaming_lsm.format.avro.schema_tree import record_plan
 from streaming_lsm.format.avro.value_writer import number
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.metadata.schema import RecordType, metadata_schema
@@ -134,6 +138,32 @@ def encode_part(part: str, values: Any, types: Any, file_name: str | None) -> pa
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     found: Any = encode_records(batch, metadata_schema(), complete=False)
     return found  # type: ignore[no-any-return]
+
+
+def encode_rows(part: str, rows: Iterable[Any], types: Iterable[int], file_name: str | None) -> pa.BinaryArray:
+    """Encode records that have one part, given as Python values, one after the other; see `datum_writer`.
+
+    Args:
+        part: the field.
+        rows: the parts.
+        types: the types of the records.
+        file_name: name of their base file; None in logs.
+
+    Raises:
+        UnicodeEncodeError: a text is not UTF-8.
+    """
+    write, found = _record_writer(), []
+    for row, kind in zip(rows, types, strict=True):
+        out = bytearray()
+        write({_FILE_NAME: file_name, _KEY: "", _TYPE: kind, part: row}, out)
+        found.append(bytes(out))
+    return pa.array(found, pa.binary())
+
+
+@functools.cache
+def _record_writer() -> Write:
+    plan = record_plan(metadata_schema(), "schema of the metadata table", unions=True)
+    return record_writer(dict(zip(plan.schema.names, plan.fields, strict=True)))
 
 
 def _column(found: pa.RecordBatch, name: str, source: str) -> Array:

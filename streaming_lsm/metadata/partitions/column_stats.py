@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
 
 from streaming_lsm.config import METADATA_COLUMN_STATS, METADATA_RANGED_COLUMNS, Options
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, encode_ranges
+from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, encode_range_rows, encode_ranges
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.metadata.changed_ranges import deleted_ranges, keyed_rows, shares, split_records
 from streaming_lsm.metadata.column_ranges import decoded_ranges, newest_ranges
@@ -53,8 +54,8 @@ class ColumnStats:
         """Return the ranges of columns in the files that an action adds, and tombstones for those that it deletes."""
         self._follow(action)
         added = self.context.ranges(action.changes, self.columns, action.ranges)
-        keys, ranges = keyed_rows([*added, *deleted_ranges(action.changes, self.columns)])
-        return split_records(keys, encode_ranges(ranges, None), self.groups) if len(keys) else []
+        keys, rows = keyed_rows([*added, *deleted_ranges(action.changes, self.columns)])
+        return split_records(keys, encode_range_rows(rows, None), self.groups) if rows else []
 
     def _follow(self, action: RecordedAction) -> None:
         """Record the ranges of the columns that the table has after an action, and define the index so."""
@@ -101,12 +102,13 @@ class ColumnStatsKind:
             UnsupportedTable: the table has no schema yet, or not the columns that the options name.
         """
         columns = (*_ALWAYS, *_chosen(snapshot.data, snapshot.properties, context.options[METADATA_RANGED_COLUMNS]))
-        keys, ranges = keyed_rows(context.ranges(FileChanges(snapshot.files), columns))
+        keys, rows = keyed_rows(context.ranges(FileChanges(snapshot.files), columns))
         texts: Any = keys
         groups = [MetadataFileGroup(name, FILE_ID.format(number)) for number in range(_GROUPS)]
         records = []
         for group, wanted in shares(keys, groups):
-            values = encode_ranges(ranges.filter(wanted), str(base_name(group.file_id, snapshot.instant)))
+            of_group = list(compress(rows, wanted.to_pylist()))
+            values = encode_range_rows(of_group, str(base_name(group.file_id, snapshot.instant)))
             records.append(NewRecords(group, texts.filter(wanted).cast(pa.binary()), values))
         return NewPartition(groups, records, ranges_definition(name, columns))
 

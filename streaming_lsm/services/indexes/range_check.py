@@ -17,7 +17,7 @@ from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.metadata import column_stats, partition_stats
-from streaming_lsm.format.metadata.column_stats import NO_TYPE, bounds_of
+from streaming_lsm.format.metadata.column_stats import NO_TYPE, RANGES, bounds_of
 from streaming_lsm.format.metadata.files_partition import partition_key
 from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.format.table.file_names import parse_file_name
@@ -128,7 +128,7 @@ def check_column_stats(state: CheckedState) -> Checked:
         rows = _rows(state, files, columns)
         keys, expected = keyed_rows(rows)
         has, told = stored.of(keys)
-        kept: Any = expected
+        kept: Any = pa.array(expected, RANGES)
         # A file without rows may be older than the column.
         _name(different, MISSING, kept, ~has & (_ordinals(kept) != NO_TYPE))
         there = kept.filter(pa.array(has))

@@ -33,10 +33,12 @@ def test_a_cell_has_the_sizes_the_key_of_hbase_the_value_and_a_zero() -> None:
     assert _payload([(b"ab", b"xyz")]) == b"\0\0\0\x0e\0\0\0\x03\0\x02ab" + KEY_TAIL + b"xyz\0"
 
 
+@pytest.mark.usefixtures("each_way")
 def test_keys_without_the_suffix_of_hbase_are_read() -> None:
     assert _decoded(b"\0\0\0\x04\0\0\0\x01\0\x02abx\0" + _payload([(b"b", b"")])) == [(b"ab", b"x"), (b"b", b"")]
 
 
+@pytest.mark.usefixtures("each_way")
 def test_values_that_look_like_cells_are_values() -> None:
     inner = _payload([(b"k", b"v"), (b"l", b"w" * 30)])
     entries = [
@@ -51,6 +53,7 @@ def test_values_that_look_like_cells_are_values() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.usefixtures("each_way")
 def test_random_cells_among_zeros_and_cells_are_found(seed: int) -> None:
     draw = random.Random(seed)
     entries, pool = [], [b"", b"\0", b"\0\0\0\x0d\0\0\0\0\0\x01", KEY_TAIL]
@@ -77,6 +80,7 @@ def test_random_cells_among_zeros_and_cells_are_found(seed: int) -> None:
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("each_way")
 def test_a_damaged_cell_is_refused_by_the_offset_of_its_block(change: tuple[int, int], why: str) -> None:
     sound = _payload([(b"a", b"x" * 20)])
     damaged = bytearray(_payload([(b"bc", b"y" * 20)]))
@@ -87,6 +91,7 @@ def test_a_damaged_cell_is_refused_by_the_offset_of_its_block(change: tuple[int,
         _decoded(bytes(damaged) + sound)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_block_that_ends_within_a_cell_is_refused() -> None:
     cell = _payload([(b"a", b"x" * 20)])
     with pytest.raises(CorruptFileError, match="offset 1000: a cell of 13 and 20 bytes passes its block"):

@@ -137,6 +137,7 @@ def test_crc32c_of_the_published_check_value() -> None:
 
 @pytest.mark.parametrize("compression", ["gzip", "none"])
 @pytest.mark.parametrize("block_bytes", [1, 200, 5000, BLOCK_BYTES])
+@pytest.mark.usefixtures("each_way")
 def test_what_is_written_is_read(compression: str, block_bytes: int) -> None:
     file = HFile.open(memoryview(_written(ENTRIES, block_bytes, compression)), "f")
     assert entries_of(file) == ENTRIES
@@ -160,6 +161,7 @@ def test_a_file_without_entries_holds_none() -> None:
     assert sought(file, [b"a"]) == {}
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_value_beyond_the_block_size_has_a_block_of_its_own() -> None:
     entries = [(b"a", b"x"), (b"b", bytes(5000)), (b"c", b"y")]
     data = _written(entries, 1000)
@@ -208,6 +210,7 @@ def test_checksums_are_shorter_than_the_last_cell_of_every_block(compression: st
         ([(b"k" * 32768, b"")], RecordError),
     ],
 )
+@pytest.mark.usefixtures("each_way")
 def test_keys_that_do_not_ascend_or_fit_are_refused(entries: list[Entry], error: type[Exception]) -> None:
     with pytest.raises(error, match="HFile"):
         _written(entries)
@@ -237,6 +240,7 @@ def test_an_index_key_between_two_blocks_leads_to_the_later_one() -> None:
     assert sought(found, [b"key-0099", b"key-0100", b"key-00996"]) == dict(ENTRIES[99:101])
 
 
+@pytest.mark.usefixtures("each_way")
 def test_keys_in_the_order_of_javas_strings_are_read_and_found() -> None:
     entries = [(b"a", b"1"), ("\U00010000".encode(), b"2"), ("\ue000".encode(), b"3"), ("\uffee".encode(), b"4")]
     for size in (1, 2, 3):
@@ -373,6 +377,7 @@ def test_a_truncated_file_is_an_error(levels: int) -> None:
 
 
 @pytest.mark.parametrize("form", ["hudi", "hbase"])
+@pytest.mark.usefixtures("each_way")
 def test_a_flipped_bit_never_changes_an_entry(form: str) -> None:
     data = _written(ENTRIES[:60]) if form == "hudi" else _hbase(ENTRIES[:60], 2)
     draw = random.Random(form)
@@ -385,6 +390,7 @@ def test_a_flipped_bit_never_changes_an_entry(form: str) -> None:
     assert outcomes.count("CorruptFileError") > 0.3 * cases
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_flipped_bit_without_any_checksum_changes_bytes_but_no_places() -> None:
     """Neither compressed nor under a checksum, as Hudi writes with compression NONE: nothing covers the bytes."""
     data = _written(ENTRIES[:60], compression="none")
