@@ -1,0 +1,117 @@
+"""What look-ups of an open table keep of its record index: they find what those of a table opened anew find."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.metadata.record_locations import FoundKeys, _in_logs, record_locations
+from streaming_lsm.metadata.shard_files import LOCATED as LOCATIONS
+from streaming_lsm.metadata.shard_files import LoggedKeys, ShardFiles
+from streaming_lsm.storage.base import METADATA_BYTES
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.cache import TimelineCache
+from tests.support.metadata_tables import LOCATED
+from tests.unit.metadata.test_record_index import KINDS, OPTIONS, act, has_index, schema_of, written
+
+KEYS = pa.array([f"k{number:02d}" for number in range(30)], pa.string())
+PLAIN = {key: value for key, value in OPTIONS.items() if "partitionpath" not in key}
+ACTIONS = ("upsert", "delete", "upsert", "overwrite", "upsert", "compact", "delete", "upsert")
+
+
+class Reads(LocalStorage):
+    """Counts the files of the record index that are read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.files: list[str] = []
+
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
+        self._note(path)
+        return super().read(path, most)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        self._note(path)
+        return super().open_input(path)
+
+    def _note(self, path: str) -> None:
+        name = path.rpartition("/")[2]
+        if "record_index" in path and ".log." in name:
+            self.files.append(name)
+
+
+def look_up(storage: LocalStorage, files: ShardFiles, timelines: TimelineCache) -> FoundKeys:
+    found = record_locations(storage, timelines.load(storage), KEYS, 0.5, timelines, files)
+    assert found is not None
+    return found
+
+
+def told(found: FoundKeys) -> list[tuple[int, dict[str, object]]]:
+    return list(zip(found.keys.tolist(), found.locations.to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["version 10", "version 9"])
+def test_a_kept_index_finds_what_a_new_one_does_after_each_action_and_reads_a_log_once(
+    kind: str, tmp_path: Path
+) -> None:
+    draw = random.Random(3)
+    options = {**PLAIN, **KINDS[kind], **LOCATED}
+    table = LsmTable.create(tmp_path, schema_of(kind), options)
+    storage, files, timelines = Reads(tmp_path), ShardFiles(), TimelineCache()
+    act(table, "upsert", draw, 0)
+    act(table, "upsert", draw, 1)
+    compared = 0
+    for step, action in enumerate(ACTIONS * 2, 2):
+        act(table, action, draw, step)
+        found = told(look_up(storage, files, timelines))
+        assert found == told(look_up(LocalStorage(tmp_path), ShardFiles(), TimelineCache()))
+        compared += len(found)
+    assert compared > 100
+    assert len(storage.files) > 10
+    assert len(storage.files) == len(set(storage.files))
+
+
+def test_an_index_that_was_dropped_and_created_again_is_read_anew(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    LsmTable.create(tmp_path, schema_of(""), {**PLAIN, **LOCATED}).upsert(written(draw, 1, 3))
+    LsmTable(tmp_path, {**LOCATED}).upsert(written(draw, 2, 3))
+    files, timelines = ShardFiles(), TimelineCache()
+    before = look_up(LocalStorage(tmp_path), files, timelines)
+    LsmTable(tmp_path, {"hoodie.metadata.record.index.enable": False}).upsert(written(draw, 3, 25))
+    assert not has_index(tmp_path)
+    LsmTable(tmp_path, {**LOCATED}).upsert(written(draw, 4, 3))
+    assert has_index(tmp_path)
+    after = look_up(LocalStorage(tmp_path), files, timelines)
+    assert len(after.keys) > len(before.keys)
+    assert told(after) == told(look_up(LocalStorage(tmp_path), ShardFiles(), TimelineCache()))
+
+
+def test_no_more_is_kept_than_the_limit(tmp_path: Path) -> None:
+    draw = random.Random(5)
+    table = LsmTable.create(tmp_path, schema_of(""), {**PLAIN, **LOCATED})
+    for step in range(3):
+        act(table, "upsert", draw, step)
+    storage, files, timelines = Reads(tmp_path), ShardFiles(most_bytes=0), TimelineCache()
+    first = told(look_up(storage, files, timelines))
+    assert told(look_up(storage, files, timelines)) == first
+    assert sorted(storage.files) == sorted(2 * list(set(storage.files)))
+
+
+def test_the_newest_of_several_logs_tells_and_a_delete_hides_older_ones() -> None:
+    def log(keys: list[bytes], file_id: str | None) -> LoggedKeys:
+        rows = None
+        if file_id is not None:
+            columns = [[""] * len(keys), [file_id] * len(keys), [0] * len(keys)]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, LOCATIONS, strict=True)]
+            rows = pa.RecordBatch.from_arrays(arrays, schema=LOCATIONS)
+        return LoggedKeys("log", pa.array(keys, pa.binary()), rows)
+
+    logs = [log([b"c", b"a"], "new"), log([b"b"], None), log([b"a", b"b", b"d"], "old"), log([], "none")]
+    seen, found = _in_logs(logs, pa.array([b"a", b"b", b"c", b"d", b"e"], pa.binary()))
+    assert seen.tolist() == [True, True, True, True, False]
+    assert found.keys.tolist() == [0, 2, 3]
+    assert found.locations.column("file_id").to_pylist() == ["new", "new", "old"]
