@@ -321,6 +321,7 @@ ROW_BYTES = integer("hoodie.copyonwrite.record.size.estimate", 1024, _FILES, "Es
 BASE_MAX_BYTES = integer("hoodie.parquet.max.file.size", 125829120, _FILES, "Size in bytes of a base file above which a warning recommends more buckets; a simple bucket has one base file.", minimum=1)
 BLOOM_ENABLED = boolean("hoodie.parquet.bloom.filter.enabled", False, _FILES, "Write a bloom filter over the record keys into the footer of each base file. Only Hudi's bloom index reads it. Hudi's default is true.")
 BLOOM_TYPE = choice("hoodie.bloom.index.filter.type", "DYNAMIC_V0", ("DYNAMIC_V0", "SIMPLE"), _FILES, "Type of the bloom filters.")
+BLOOMS_OF_METADATA = boolean("hoodie.bloom.index.use.metadata", False, _TABLE, "Index BLOOM: take the bloom filters of base files from the partition `bloom_filters` of the metadata table, if it has one, so that no file without a key of the batch is opened. Else each file of a partition that the batch has rows of is opened, and its own filter read.")
 BLOOM_ENTRIES = integer("hoodie.index.bloom.num_entries", 60000, _FILES, "Number of keys that a SIMPLE filter, or a row of a dynamic one, is sized for at most. A file with fewer keys has a smaller filter.", minimum=1)
 BLOOM_FPP = fraction("hoodie.index.bloom.fpp", 1e-9, _FILES, "False positive probability of a bloom filter with no more keys than it is sized for.")
 BLOOM_MAX_ENTRIES = integer("hoodie.bloom.index.filter.dynamic.max.entries", 100000, _FILES, "Number of keys up to which a dynamic filter adds rows.", minimum=1)

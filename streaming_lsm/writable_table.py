@@ -282,6 +282,7 @@ class WritableTable(MaintainedTable):
             scan_share=self.options[config.RECORD_INDEX_SCAN_SHARE],
             timelines=self._timelines,
             shard_files=self._shard_files,
+            takes_filters=self.options[config.BLOOMS_OF_METADATA],
             fills=operation not in BASE_FILES,
             moves=self._moves_rows,
         )

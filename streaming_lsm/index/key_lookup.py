@@ -12,14 +12,18 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.file_group.key_filters import WantedKeys
+from streaming_lsm.file_group.key_filters import KeyFilters, WantedKeys
+from streaming_lsm.format.bloom import BloomFilter
+from streaming_lsm.format.log.key_entries import KeyEntry
 from streaming_lsm.index.live_file_groups import LiveFileGroup
 from streaming_lsm.index.live_rows import ABSENT, PRUNED_KEYS, LiveRows, find_live_rows
+from streaming_lsm.metadata.file_blooms import file_blooms
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.query.slices.stored_keys import find_stored_keys
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.parallel import read_in_threads
+from streaming_lsm.timeline.timeline import Timeline
 
 
 class Lookup(Protocol):
@@ -43,12 +47,14 @@ class KeyLookup:
         groups: the live file groups of each partition by number.
         width: number of slices that are read in parallel.
         by_blooms: whether bloom filters of base files are used; see `find_stored_keys`.
+        filters_of: timeline of the table when the write began, if the filters are those of the metadata table.
     """
 
     reader: SliceReader
     groups: Mapping[str, Mapping[int, LiveFileGroup]]
     width: int = 1
     by_blooms: bool = False
+    filters_of: Timeline | None = None
 
     def find(self, partition: str, keys: pa.StringArray) -> Int64s:
         """Find the file group of each key in a partition.
@@ -71,6 +77,8 @@ class KeyLookup:
             return found
         wanted = WantedKeys.of(keys) if len(keys) <= PRUNED_KEYS else None
         slices = {number: group.as_slice(partition) for number, group in sorted(groups.items(), reverse=True)}
+        if wanted is not None and self.filters_of is not None:
+            slices = _admitted(slices, file_blooms(self.reader.storage, self.filters_of, _bases(slices)), wanted)
         repeated = np.zeros(len(keys), np.bool_)
         find = partial(find_stored_keys, self.reader, keys=keys, wanted=wanted, by_blooms=self.by_blooms)
         for number, places in zip(slices, read_in_threads(find, list(slices.values()), self.width), strict=True):
@@ -94,3 +102,23 @@ class KeyLookup:
     def live_rows(self, keys: pa.StringArray) -> LiveRows:
         """Find the live rows of record keys in all partitions; see `find_live_rows`."""
         return find_live_rows(self.reader, self.groups, self.width, keys)
+
+
+def _bases(slices: Mapping[int, FileSlice]) -> list[tuple[str, str]]:
+    """Return partition path and name of the base file of slices that have no logs."""
+    return [(one.partition_path, str(one.base.name)) for one in slices.values() if one.base and not one.logs]
+
+
+def _admitted(
+    slices: Mapping[int, FileSlice], blooms: Mapping[tuple[str, str], BloomFilter], wanted: WantedKeys
+) -> dict[int, FileSlice]:
+    """Leave out slices whose only file has none of the keys by its bloom filter."""
+    if not blooms:
+        return dict(slices)
+    filters = KeyFilters.of([KeyEntry(1, None, bloom) for bloom in blooms.values()])
+    admits = dict(zip(blooms, filters.may_hold(wanted).tolist(), strict=True))
+    return {
+        number: one
+        for number, one in slices.items()
+        if one.logs or one.base is None or admits.get((one.partition_path, str(one.base.name)), True)
+    }

@@ -35,6 +35,7 @@ def plan_lookup(
     scan_share: float,
     timelines: TimelineCache,
     shard_files: ShardFiles,
+    takes_filters: bool,
     fills: bool,
     moves: bool,
 ) -> LookupPlan:
@@ -49,6 +50,7 @@ def plan_lookup(
         timeline: the table's timeline.
         scan_share: see `RecordIndex`.
         timelines, shard_files: see `RecordLookup`.
+        takes_filters: whether the bloom filters of base files are taken from the metadata table.
         fills: whether new keys go to small file groups first.
         moves: see `LookupPlan`.
     """
@@ -60,7 +62,9 @@ def plan_lookup(
     if reader is None:
         return LookupPlan(inserts, None, table.has_global_index, moves)
     lookup: Lookup
-    lookup = files = KeyLookup(reader, groups, width, table.index_type in BLOOM_INDEXES)
+    by_blooms = table.index_type in BLOOM_INDEXES
+    filters_of = timeline if by_blooms and takes_filters else None
+    lookup = files = KeyLookup(reader, groups, width, by_blooms, filters_of)
     if table.index_type in RECORD_INDEXES:
         lookup = RecordLookup(files, timeline, scan_share, timelines, shard_files, reads_rows=moves)
     return LookupPlan(inserts, lookup, table.has_global_index, moves)

@@ -42,6 +42,26 @@ def padded(numbers: np.ndarray, width: int = 12) -> pa.Array:  # type: ignore[ty
     return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")
 
 
+def uuids(numbers: np.ndarray) -> pa.Array:  # type: ignore[type-arg]
+    """Return a text of the form of a UUID for each number, which looks random, and is always the same."""
+    words = np.stack([_mixed(numbers.astype(np.uint64) * 2 + half) for half in (0, 1)], axis=1)
+    digits = words.astype(">u8").view(np.uint8).reshape(len(numbers), 16)
+    texts = np.full((len(numbers), 36), ord("-"), np.uint8)
+    places = np.delete(np.arange(36), [8, 13, 18, 23])
+    nibbles = np.stack([digits >> 4, digits & 15], axis=2).reshape(len(numbers), 32)
+    texts[:, places] = np.frombuffer(b"0123456789abcdef", np.uint8)[nibbles]
+    ends = np.arange(len(numbers) + 1, dtype=np.int32) * 36
+    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(ends), pa.py_buffer(texts))
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """Map 64-bit numbers to others one to one, as splitmix64 does."""
+    found = values * np.uint64(0x9E3779B97F4A7C15)
+    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return found ^ (found >> np.uint64(31))
+
+
 def _pick(values: pa.Array, chance: np.random.Generator, rows: int) -> pa.Array:  # type: ignore[type-arg]
     return values.take(pa.array(chance.integers(0, len(values), rows)))
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, UnsupportedTable, WriteConflict
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.index import key_lookup
 from streaming_lsm.index.insert_groups import FileSizes, InsertGroups, small_groups
 from streaming_lsm.index.key_lookup import KeyLookup
 from streaming_lsm.index.live_file_groups import LiveFileGroup
@@ -205,3 +208,41 @@ def test_a_bucketed_table_of_another_program_is_not_taken_for_one_without_bucket
         LsmTable(tmp_path, {"hoodie.index.type": "SIMPLE"}).upsert(rows(50, 100, 1))
     LsmTable(tmp_path, {"hoodie.bucket.index.num.buckets": 8}).upsert(rows(50, 100, 1))
     assert LsmTable(tmp_path).scan().count() == 150
+
+
+@pytest.mark.parametrize("state", ["whole", "damaged"])
+def test_bloom_opens_the_files_with_a_key_by_the_filters_of_the_metadata_table(
+    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {
+        **OPTIONS,
+        "hoodie.index.type": "BLOOM",
+        "hoodie.table.type": "COPY_ON_WRITE",
+        "hoodie.parquet.bloom.filter.enabled": True,
+        "hoodie.metadata.enable": True,
+        "hoodie.metadata.index.bloom.filter.enable": True,
+        "hoodie.parquet.max.file.size": 60_000,
+        "hoodie.parquet.small.file.limit": 0,
+    }
+    LsmTable.create(tmp_path, rows(0, 1).schema, options).upsert(rows(0, 20_000))
+    table = LsmTable(tmp_path, {**options, "hoodie.bloom.index.use.metadata": True})
+    table.upsert(rows(20_000, 10))
+    groups = len(table.file_slices())
+    assert groups > 3
+    if state == "damaged":
+        for path in (tmp_path / ".hoodie/metadata/bloom_filters").glob("bloom*"):
+            path.write_bytes(b"damaged")
+    looked_in: list[str] = []
+    find = key_lookup.find_stored_keys
+
+    def counted(reader: Any, one: FileSlice, **given: Any) -> Any:
+        looked_in.append(one.file_id)
+        return find(reader, one, **given)
+
+    monkeypatch.setattr(key_lookup, "find_stored_keys", counted)
+    table.upsert(pa.concat_tables([rows(7, 1, 5), rows(50_000, 1, 5)]))
+    assert len(looked_in) == (1 if state == "whole" else groups)
+    assert ("bloom_filters is not read" in caplog.text) == (state == "damaged")
+    found = table.scan(filter=pc.field("v") == 5).to_arrow()
+    assert sorted(found.column("k").to_pylist()) == ["key-000007", "key-050000"]
+    assert table.scan().count() == 20_011
