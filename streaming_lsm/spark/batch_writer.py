@@ -33,6 +33,7 @@ from streaming_lsm.casts import fit_known
 from streaming_lsm.decode.decoder import Messages
 from streaming_lsm.errors import ConfigError, LsmError, MissingPackage
 from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.format.table.properties import RECORD_INDEXES
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, Transfer
 from streaming_lsm.spark.exchange_choice import (
@@ -52,7 +53,18 @@ from streaming_lsm.write.intake.batch_columns import stored_columns
 from streaming_lsm.write.numbers import InputCounts, TaskNumbers, added
 from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import WritePlan
-from streaming_lsm.write.shuffle.exchange import CELLS, TASK, RunSender, SenderReport, group_cells, write_received
+from streaming_lsm.write.shuffle.exchange import (
+    CELLS,
+    TASK,
+    RunSender,
+    SenderReport,
+    Spread,
+    by_file_group,
+    by_record_key,
+    group_cells,
+    settle_received,
+    write_received,
+)
 
 TaskReport = tuple[WriteResult, list[SenderReport], int]
 """Report of a task that writes files: the files, the reports of sender tasks, bytes of the rows that it read itself."""
@@ -141,11 +153,13 @@ def write_batch(
 
 def _write(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, table: LsmTable) -> BatchResult:
     tasks, worth = _tasks(batch.frame.sparkSession, table, known)
-    if table.config.has_global_index and worth > 1:
-        # The events of a key may be of several partitions, and one of them wins: one task has all of them.
-        return BatchResult.joined(_two_stages(batch, plan, known, 1, settles_last=True))
-    if tasks == 1 or table.config.has_global_index:
+    if tasks == 1:
         return BatchResult.joined(_one_stage(batch, plan, known, 1))
+    if table.config.has_global_index:
+        # The events of a key may be of several partitions, and one of them wins: one task has all of them. Each task
+        # that looks keys up without a record index reads those of all files.
+        settling = tasks if table.config.index_type in RECORD_INDEXES else 1
+        return BatchResult.joined(_three_stages(batch, plan, known, settling, tasks))
     asked, size = table.options[config.EXCHANGE] or "auto", partial(_size, batch, table, known)
     if asked == WHOLE_BUCKETS:
         parts = _one_stage(batch, plan, known, tasks)
@@ -223,39 +237,66 @@ def _one_stage(
     return _run(batch.frame.coalesce(tasks).mapInArrow(write, "written binary"), limits)
 
 
-def _two_stages(
-    batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, tasks: int, *, settles_last: bool = False
+def _two_stages(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, tasks: int) -> list[TaskReport]:
+    """Exchange the rows of the batch between the tasks that read it and those that write it."""
+    # Tasks that read agree on where a new key goes, without knowing how many there are.
+    reading = plan.without_groups().expecting(known.rows_a_partition)
+    return _written(_sent(batch, reading, tasks, by_file_group), plan, tasks, _limits(batch, plan, known))
+
+
+def _three_stages(
+    batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, settling: int, tasks: int
 ) -> list[TaskReport]:
-    """Exchange the rows of the batch between the tasks that read it and those that write it.
+    """Exchange the rows of the batch by record key, and again by file group.
 
     Args:
-        settles_last: whether the task that writes finds the file groups of the rows.
+        settling: number of the tasks that find the file groups of rows.
+        tasks: number of those that write.
     """
+    reading = plan.without_groups().expecting(known.rows_a_partition)
+
+    def settle(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with named_failures():
+            source = _token().task
+            yield from settle_received(reading, of_partition(cells, TASK, source), tasks, source)
+
+    sent = _sent(batch, reading.settling(False), settling, by_record_key)
+    settled = repartitioned_by_id(sent, settling, TASK).mapInArrow(settle, spark_schema(CELLS))
+    return _written(settled, plan, tasks, _limits(batch, plan, known))
+
+
+def _limits(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory) -> Transfer:
+    return known.transfer(plan.buffer_bytes, limits_bytes(batch.frame.sparkSession), has_cells=True)
+
+
+def _sent(batch: BatchRows, plan: WritePlan, tasks: int, spread: Spread) -> DataFrame:
+    """Return the cells of the tasks that read the batch, for `tasks` others."""
     messages = batch.messages
-    # Tasks that read agree on where a new key goes, without knowing how many there are.
-    reading = plan.without_groups().expecting(known.rows_a_partition).settling(not settles_last)
-    # More go through the shuffle to the task that writes them, which costs one more partition.
-    writing = plan if len(plan.file_ids) <= CARRIED_GROUPS else plan.without_groups(follow=True)
-    if not settles_last:
-        writing = replace(writing, lookup=None)
 
     def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = _token().task
-        rows = _IncomingBatches(batches, reading, source, messages)
+        rows = _IncomingBatches(batches, plan, source, messages)
         with named_failures():
-            yield from RunSender(reading, tasks, source, rows.counts).send(rows)
+            yield from RunSender(plan, tasks, source, rows.counts, spread).send(rows)
+
+    return batch.frame.mapInArrow(send, spark_schema(CELLS))
+
+
+def _written(sent: DataFrame, plan: WritePlan, tasks: int, limits: Transfer) -> list[TaskReport]:
+    """Let `tasks` tasks write the rows that others have sent them, each those of its file groups."""
+    # More go through the shuffle to the task that writes them, which costs one more partition.
+    writing = plan if len(plan.file_ids) <= CARRIED_GROUPS else plan.without_groups(follow=True)
+    writing = replace(writing, lookup=None)
 
     def write(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
             token = _token()
             yield _report((*write_received(writing, of_partition(cells, TASK, token.task), token), 0))
 
-    sent = batch.frame.mapInArrow(send, spark_schema(CELLS))
     if writing.groups_follow:
         groups = pa.Table.from_batches(group_cells(plan, tasks), CELLS)
         # One partition keeps the cells of a message in order. It comes last, so that senders keep their partition ids.
-        sent = sent.union(frame_of(batch.frame.sparkSession, groups).coalesce(1))
-    limits = known.transfer(plan.buffer_bytes, limits_bytes(batch.frame.sparkSession), has_cells=True)
+        sent = sent.union(frame_of(sent.sparkSession, groups).coalesce(1))
     return _run(repartitioned_by_id(sent, tasks, TASK).mapInArrow(write, "written binary"), limits)
 
 

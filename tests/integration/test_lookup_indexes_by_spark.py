@@ -34,6 +34,7 @@ def frame(spark: SparkSession, batch: int, tasks: int) -> DataFrame:
         ("SIMPLE", 9, "MERGE_ON_READ"),
         ("SIMPLE", 10, "COPY_ON_WRITE"),
         ("GLOBAL_BLOOM", 10, "MERGE_ON_READ"),
+        ("RECORD_INDEX", 10, "MERGE_ON_READ"),
     ],
 )
 def test_rows_are_the_same_by_one_task_and_by_several(

@@ -73,7 +73,7 @@ class _Outcome:
 
 
 class PartitionMoves:
-    """Settles the runs of one task, which has all events of the batch."""
+    """Settles the runs of one task, which has all events of its record keys."""
 
     def __init__(self, rule: MergeRule, index: LookupIndex, *, moves: bool) -> None:
         """Start the task.

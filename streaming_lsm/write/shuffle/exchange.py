@@ -1,19 +1,22 @@
 """Send sorted runs of checked events from the sender tasks of a batch to its writer tasks.
 
 *Sender task*: reads a part of the batch; checks, sorts and reduces its rows, and sends them as messages. *Writer task*:
-writes file groups; all rows of a key go to one of them. *Message*: a compressed Arrow stream for one writer task.
-*Cell*: a piece of a message and one row for Spark, which limits its transfers by rows: cells bound their bytes.
+writes file groups; all rows of a key go to one of them. With a global index a *settling task* is between the two: it
+has all events of its record keys, in whatever partition, and finds their file groups. *Message*: a compressed Arrow
+stream for one task. *Cell*: a piece of a message and one row for Spark, which limits its transfers by rows: cells bound
+their bytes.
 
 The output of a sender task depends on its input only (no times, no random numbers), so that a repeated task is
-verifiable. A nondeterministic query may repeat the input in another order, and messages are then cut elsewhere; a
-writer task takes all cells of a sender from one run, so that each key is decided within one order: by the ordering
-fields, and among equal values by arrival.
+verifiable. A settling task sorts its rows, which come in any order, so that the same holds of what fits its memory. A
+nondeterministic query may repeat the input in another order, and messages are then cut elsewhere; a writer task takes
+all cells of a sender from one run, so that each key is decided within one order: by the ordering fields, and among
+equal values by arrival.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
@@ -29,6 +32,7 @@ from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.index.base import BucketIds, GroupNumbers
 from streaming_lsm.index.lookup_index import LookupIndex
 from streaming_lsm.index.table_index import index_of
+from streaming_lsm.keys.bucket import java_string_hash
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.pending_batches import PendingBatches
@@ -36,8 +40,8 @@ from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.buffer.row_sizes import cuts, row_sizes
 from streaming_lsm.write.buffer.sorting import ORDER_BYTES, Positions, gather, reduced, sort_events
 from streaming_lsm.write.intake.dead_letters import DeadLetterBox
-from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes
-from streaming_lsm.write.intake.events import EventIntake, partition_moves, settled_events
+from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes, event_keys
+from streaming_lsm.write.intake.events import EventIntake, Intake, partition_moves, settled_events
 from streaming_lsm.write.intake.tombstones import LastEvents, newest_events
 from streaming_lsm.write.numbers import InputCounts, TaskNumbers, Timed, added
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, write_collected
@@ -85,74 +89,67 @@ class SenderReport:
     size: int
 
 
-class RunSender:
-    """Sends the rows of one task."""
+Spread = Callable[[pa.Table, GroupNumbers, int], npt.NDArray[np.int32]]
+"""Chooses the task of each of some events, int32 (events,), given their file groups and the number of tasks."""
 
-    def __init__(self, plan: WritePlan, tasks: int, source: int, counts: InputCounts | None = None) -> None:
-        """Create the sender of one task that reads.
 
-        Args:
-            plan: the batch being written.
-            tasks: number of tasks that write.
-            source: number of the task that sends.
-            counts: what is counted while the batches are read, for the report; zeros when not given.
-        """
-        self._counts = InputCounts() if counts is None else counts
-        self._plan, self._tasks, self._source = plan, tasks, source
-        self._intake = EventIntake(plan)
-        self._letters = DeadLetterBox(plan, WriteToken(source, 0, 0))
-        self._held = PendingBatches(self._intake.shape.schema, Budget(plan.buffer_bytes))
+def by_file_group(events: pa.Table, groups: GroupNumbers, tasks: int) -> npt.NDArray[np.int32]:
+    """Send all events of a file group to the task that writes it."""
+    return tasks_of(groups.ids, tasks)[codes(events)]
+
+
+def by_record_key(events: pa.Table, groups: GroupNumbers, tasks: int) -> npt.NDArray[np.int32]:  # noqa: ARG001
+    """Send all events of a record key, in whatever partition, to the task that looks it up."""
+    task: npt.NDArray[np.int32] = (java_string_hash(event_keys(events)).astype(np.int64) % tasks).astype(np.int32)
+    return task
+
+
+class _SentRuns:
+    """Sorts the events of one task in runs that its memory holds, and cuts them by the task to which they go."""
+
+    def __init__(
+        self, plan: WritePlan, intake: Intake, tasks: int, source: int, spread: Spread, *, sorts: bool = False
+    ) -> None:
+        self._plan, self._intake, self._tasks, self._source, self._spread = plan, intake, tasks, source, spread
+        self._sorts = sorts
+        self._held = PendingBatches(intake.shape.schema, Budget(plan.buffer_bytes))
         self._meter = Meter()
         self._places = [0] * tasks
-        self._rows_in = 0
 
-    def send(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Check and sort `batches`, which have the table's types. Yield cells, the last with a `SenderReport`.
+    @property
+    def peak(self) -> int:
+        """Most bytes that were in use."""
+        return self._meter.peak
 
-        Raises:
-            RecordError, SchemaError: see `EventIntake.check` and `DeadLetterBox.divert`.
-        """
-        yield from self._runs(batches)
-        # No times: when a task runs again, Spark compares a checksum of its rows with that of the first run. Where they
-        # differ it runs the tasks that took them again, or gives the batch up.
-        numbers = TaskNumbers(
-            rows_in=self._rows_in,
-            peak_bytes=self._meter.peak,
-            dead_letters=self._letters.count,
-            unknown_fields=added([self._counts.unknown_fields]),
-            changing_schemas=frozenset(self._counts.changing_schemas),
-        )
-        last = pickle.dumps(SenderReport(numbers, self._intake.last_events, self._counts.bytes))
-        yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)
+    def add(self, events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Hold events; yield the cells of those that there is no room for beside them."""
+        for part in self._held.parts(events):
+            if self._held.rows and not self._held.takes(part):
+                yield from self._run()
+            self._held.add(part)
+            self._meter.count("events", self._held.bytes)
 
-    def _runs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Checking a batch takes as long as checking some thousand rows.
-        for batch in rebatched(batches, size=_CHECKED_BYTES, rows=_CHECKED_ROWS):
-            placed = self._letters.divert(batch)
-            if placed.num_rows == 0:
-                continue
-            events = self._intake.check(placed)
-            self._rows_in += placed.num_rows
-            for part in self._held.parts(events):
-                if self._held.rows and not self._held.takes(part):
-                    yield from self._run()
-                self._held.add(part)
-                self._meter.count("events", self._held.bytes)
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the cells of the events that are left."""
         if self._held.rows:
             yield from self._run()
-        self._letters.post()
+
+    def report(self, report: SenderReport) -> pa.RecordBatch:
+        """Return the cells of a report, for one of the tasks."""
+        return self._cells(self._source % self._tasks, pa.py_buffer(pickle.dumps(report)), run=False)
 
     def _run(self) -> Iterator[pa.RecordBatch]:
-        """Sort the pending events and yield to each task the cells of the rows that it writes."""
+        """Sort the pending events and yield to each task the cells of its rows."""
         self._meter.count("sort", self._held.sorting - self._held.bytes)
         events = self._intake.settled(self._held.take())
-        order = self._order(events) if _repeats(events) else None
+        order = self._order(events) if self._sorts or _repeats(events) else None
         self._meter.count("sort", ORDER_BYTES * len(events))
-        sizes = row_sizes(events)
-        for task, positions in enumerate(self._by_task(codes(events), order)):
+        sizes, task = row_sizes(events), self._spread(events, self._intake.groups, self._tasks)
+        for number, places in enumerate(positions_by_task(task if order is None else task[order], self._tasks)):
+            positions = places if order is None else order[places]
             for first, last in cuts(np.cumsum(sizes[positions]), 0, len(positions), _MESSAGE_BYTES):
                 message = self._message(gather(events, positions[first:last]), is_sorted=order is not None)
-                yield self._cells(task, message, run=True)
+                yield self._cells(number, message, run=True)
         self._meter.count("sort", 0)
         self._meter.count("events", 0)
 
@@ -161,12 +158,6 @@ class RunSender:
         found = sort_events(events, self._intake.shape)
         rule = self._plan.reducing_rule
         return found.order if rule is None else reduced(events, found, rule)
-
-    def _by_task(self, code: Int64s, order: Positions | None) -> Iterator[Positions]:
-        """Yield the rows of each task, in `order` or, without one, as they came."""
-        task = tasks_of(self._intake.groups.ids, self._tasks)
-        for places in positions_by_task(task[code if order is None else code[order]], self._tasks):
-            yield places if order is None else order[places]
 
     def _message(self, events: pa.Table, *, is_sorted: bool) -> pa.Buffer:
         used = np.flatnonzero(np.bincount(codes(events))).astype(np.int32)
@@ -181,6 +172,84 @@ class RunSender:
         cells = _cut_message(message, task, self._source, self._places[task], run=run)
         self._places[task] += cells.num_rows
         return cells
+
+
+class RunSender:
+    """Sends the rows of one task."""
+
+    def __init__(
+        self,
+        plan: WritePlan,
+        tasks: int,
+        source: int,
+        counts: InputCounts | None = None,
+        spread: Spread = by_file_group,
+    ) -> None:
+        """Create the sender of one task that reads.
+
+        Args:
+            plan: the batch being written.
+            tasks: number of tasks to which rows go.
+            source: number of the task that sends.
+            counts: what is counted while the batches are read, for the report; zeros when not given.
+            spread: chooses the task of a row.
+        """
+        self._counts = InputCounts() if counts is None else counts
+        self._intake = EventIntake(plan)
+        self._letters = DeadLetterBox(plan, WriteToken(source, 0, 0))
+        self._runs = _SentRuns(plan, self._intake, tasks, source, spread)
+
+    def send(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Check and sort `batches`, which have the table's types. Yield cells, the last with a `SenderReport`.
+
+        Raises:
+            RecordError, SchemaError: see `EventIntake.check` and `DeadLetterBox.divert`.
+        """
+        rows_in = 0
+        # Checking a batch takes as long as checking some thousand rows.
+        for batch in rebatched(batches, size=_CHECKED_BYTES, rows=_CHECKED_ROWS):
+            placed = self._letters.divert(batch)
+            if placed.num_rows:
+                rows_in += placed.num_rows
+                yield from self._runs.add(self._intake.check(placed))
+        yield from self._runs.finish()
+        self._letters.post()
+        # No times: when a task runs again, Spark compares a checksum of its rows with that of the first run. Where they
+        # differ it runs the tasks that took them again, or gives the batch up.
+        numbers = TaskNumbers(
+            rows_in=rows_in,
+            peak_bytes=self._runs.peak,
+            dead_letters=self._letters.count,
+            unknown_fields=added([self._counts.unknown_fields]),
+            changing_schemas=frozenset(self._counts.changing_schemas),
+        )
+        yield self._runs.report(SenderReport(numbers, self._intake.last_events, self._counts.bytes))
+
+
+def settle_received(
+    plan: WritePlan, cells: Iterable[pa.RecordBatch], tasks: int, source: int
+) -> Iterator[pa.RecordBatch]:
+    """Find the file groups of the rows that other tasks sent to this one by record key, and send them on.
+
+    Args:
+        plan: the batch being written, with the look-up.
+        cells: what the others sent.
+        tasks: number of tasks that write.
+        source: number of this task.
+
+    Yields:
+        Cells; the last ones with what the others had to say.
+
+    Raises:
+        CorruptFileError: see `EventIntake.settled`.
+        RuntimeError: see `RunReceiver.receive`.
+    """
+    receiver = RunReceiver(plan)
+    runs = _SentRuns(plan, receiver, tasks, source, by_file_group, sorts=True)
+    for events in receiver.receive(cells):
+        yield from runs.add(events)
+    yield from runs.finish()
+    yield from map(runs.report, receiver.sent)
 
 
 def _cut_message(message: pa.Buffer, task: int, source: int, place: int, *, run: bool) -> pa.RecordBatch:
