@@ -30,7 +30,7 @@ from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_com
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
 from streaming_lsm.metadata.partitions.base import DAMAGE, GrowingPartition, KeptPartition
-from streaming_lsm.metadata.removal import remove_file
+from streaming_lsm.metadata.removal import remove_file, remove_files
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
@@ -322,6 +322,5 @@ def _archive(metadata: Storage, timeline: Timeline, partitions: Sequence[KeptPar
         _LOG.debug("%s: %s", metadata.uri, error)
         return
     for paths in archived_paths(timeline, history):
-        for path in paths:
-            remove_file(metadata, path, lock.verify)
+        remove_files(metadata, paths, lock.verify)
     metadata.sweep(HISTORY_FOLDER)
