@@ -260,6 +260,16 @@ def encode_range_rows(
     return encode_rows(_PART, rows, [number] * len(rows), file_name)
 
 
+def range_rows(ranges: pa.StructArray) -> list[dict[str, Any]]:
+    """Convert ranges of the type `RANGES` to Python values as `range_row` builds them."""
+    found: Any = ranges
+    rows: list[dict[str, Any]] = found.to_pylist()
+    for row in rows:
+        for name in ("minValue", "maxValue"):
+            row[name] = row[name] and {kind: value for kind, value in row[name].items() if value is not None}
+    return rows
+
+
 def ordered_bounds(ranges: pa.StructArray, name: str, ordinals: Int64s) -> Iterator[tuple[Int64s, pa.Array[Any]]]:
     """Yield the bounds of each type, as values that can be compared.
 
