@@ -47,8 +47,16 @@ class BucketIds:
         return BucketIds(paths, partition.astype(np.int32), self.bucket[places])
 
 
+_MOST_INDEXED_BYTES = 1 << 22
+"""Bytes of the record keys that are kept, which a task sends with what it has written."""
+
+
 class GroupNumbers:
-    """Number the file groups that the rows of one task belong to, densely in order of arrival."""
+    """Number the file groups that the rows of one task belong to, densely in order of arrival.
+
+    Record keys that the record index locates in them are kept, too, as far as there is room: a write need not log the
+    locations of these.
+    """
 
     def __init__(self) -> None:
         """Start without file groups."""
@@ -58,6 +66,8 @@ class GroupNumbers:
         # By partition * width + bucket the number of the file group plus one, or 0: zeros that were never written to
         # take no memory.
         self._width, self._table = 1, np.zeros(0, np.int32)
+        self._indexed: dict[BucketId, list[pa.StringArray]] = {}
+        self._indexed_bytes = 0
 
     def __len__(self) -> int:
         """Count the file groups."""
@@ -87,6 +97,29 @@ class GroupNumbers:
             found = self._table.take(cells)
         numbers: Int64s = np.subtract(found, 1, dtype=np.int64)
         return numbers
+
+    def keep_indexed(self, ids: BucketIds, keys: pa.StringArray) -> None:
+        """Keep record keys that the record index locates in file groups; those for which there is no room are not.
+
+        Args:
+            ids: the file groups (n,).
+            keys: the keys (n,).
+        """
+        if not len(keys) or self._indexed_bytes + keys.nbytes > _MOST_INDEXED_BYTES:
+            return
+        self._indexed_bytes += keys.nbytes
+        order = np.lexsort((ids.bucket, ids.partition))
+        partition, bucket = ids.partition[order], ids.bucket[order]
+        begins = np.flatnonzero(np.append(True, (np.diff(partition) != 0) | (np.diff(bucket) != 0)))
+        ordered: Any = keys.take(pa.array(order, pa.int64()))
+        for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(keys)], strict=True):
+            group = ids.partitions[partition[begin]], int(bucket[begin])
+            self._indexed.setdefault(group, []).append(ordered.slice(begin, end - begin))
+
+    def indexed(self, group: BucketId) -> pa.StringArray | None:
+        """Return the keys that were kept for a file group; None if none were."""
+        found: Any = self._indexed.get(group)
+        return None if found is None else pa.concat_arrays(found)
 
     def _path_number(self, path: str) -> int:
         number = self._path_numbers.setdefault(path, len(self._paths))

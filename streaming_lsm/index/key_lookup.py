@@ -33,6 +33,10 @@ class Lookup(Protocol):
         """Find the file group of each key in a partition; see `KeyLookup.find`."""
         ...
 
+    def find_indexed(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
+        """Find as `find` does; return also whether the record index told the file groups, which has them then."""
+        ...
+
     def live_rows(self, keys: pa.StringArray) -> LiveRows:
         """Find the live rows of record keys in all partitions; see `find_live_rows`."""
         ...
@@ -88,6 +92,10 @@ class KeyLookup:
             places = np.flatnonzero(repeated)
             found[places] = self._of_rows(slices, keys.take(pa.array(places, pa.int64())), found[places])
         return found
+
+    def find_indexed(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
+        """Find as `find` does; the record index tells nothing."""
+        return self.find(partition, keys), False
 
     def _of_rows(self, slices: Mapping[int, FileSlice], keys: pa.StringArray, found: Int64s) -> Int64s:
         """Return the file groups that have the rows of keys; of a key without a row the group that was `found`."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, pc
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.index.live_file_groups import LiveFileGroup
@@ -32,12 +32,14 @@ class LiveRows:
         partition: int64 (keys,), indices into `partitions`; `ABSENT` for a key without a live row.
         number: int64 (keys,), numbers of their file groups in the partition; `ABSENT`, too.
         ordering: their ordering fields, a row for each key; null for a key without a live row.
+        indexed: bool (keys,), whether the record index has this location; None if it was not asked.
     """
 
     partitions: tuple[str, ...]
     partition: Int64s
     number: Int64s
     ordering: pa.Table
+    indexed: Flags | None = None
 
 
 def find_live_rows(

@@ -99,6 +99,10 @@ class LookupIndex:
         if len(here):
             partition[here] = self._numbers_of(found.partitions)[found.partition[here]]
             group[here] = self.groups.add(BucketIds(found.partitions, found.partition[here], found.number[here]))
+        if found.indexed is not None:
+            told = np.flatnonzero(found.indexed)
+            ids = BucketIds(found.partitions, found.partition[told], found.number[told])
+            self.groups.keep_indexed(ids, keys.take(pa.array(told, pa.int64())))
         return LiveKeys(partition, group, found.ordering)
 
     def settle(self, keys: pa.StringArray, located: Int64s) -> Int64s:
@@ -118,7 +122,13 @@ class LookupIndex:
     def _settle_in(self, partition: str, keys: pa.StringArray) -> Int64s:
         unique = ascending_keys(keys)
         lookup = self._plan.lookup
-        found = np.full(len(unique), ABSENT, np.int64) if lookup is None else lookup.find(partition, unique)
+        found, is_indexed = np.full(len(unique), ABSENT, np.int64), False
+        if lookup is not None:
+            found, is_indexed = lookup.find_indexed(partition, unique)
+        if is_indexed:
+            told = np.flatnonzero(found != ABSENT)
+            ids = BucketIds((partition,), np.zeros(len(told), np.int64), found[told])
+            self.groups.keep_indexed(ids, unique.take(pa.array(told, pa.int64())))
         new = np.flatnonzero(found == ABSENT)
         if len(new):
             if partition not in self._targets:

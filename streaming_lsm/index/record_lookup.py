@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -57,14 +57,18 @@ class RecordLookup:
 
     def find(self, partition: str, keys: pa.StringArray) -> Int64s:
         """Find the file group of each key in a partition; see `KeyLookup.find`. A deleted key is absent."""
+        return self.find_indexed(partition, keys)[0]
+
+    def find_indexed(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
+        """Find as `find` does; return also whether the record index told the file groups."""
         located = self._located(keys)
         if located is None:
-            return self.files.find(partition, keys)
+            return self.files.find_indexed(partition, keys)
         paths = list(self.files.groups)
         here = located.partition == (paths.index(partition) if partition in self.files.groups else ABSENT)
         found = np.full(len(keys), ABSENT, np.int64)
         found[located.place[here]] = located.number[here]
-        return found
+        return found, True
 
     def live_rows(self, keys: pa.StringArray) -> LiveRows:
         """Find the live rows of record keys in all partitions; see `find_live_rows`."""
@@ -73,14 +77,24 @@ class RecordLookup:
             return self.files.live_rows(keys)
         if self.reads_rows:
             chosen = self._groups_of(located)
-            return find_live_rows(self.files.reader, chosen, self.files.width, keys)
+            return self._confirmed(find_live_rows(self.files.reader, chosen, self.files.width, keys), located)
         partition, number = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
         partition[located.place], number[located.place] = located.partition, located.number
         schema = self.files.reader.schema
         fields = [schema.field(name) for name in self.files.reader.rule.ordering_fields]
         nulls: Any = [pa.nulls(len(keys), field.type) for field in fields]
         ordering = pa.table(nulls, schema=pa.schema([field.with_nullable(True) for field in fields]))
-        return LiveRows(tuple(self.files.groups), partition, number, ordering)
+        return LiveRows(tuple(self.files.groups), partition, number, ordering, partition != ABSENT)
+
+    def _confirmed(self, found: LiveRows, located: _Located) -> LiveRows:
+        """Flag the live rows that are where the record index locates their keys."""
+        paths = {path: place for place, path in enumerate(found.partitions)}
+        place_of = np.array([paths.get(path, ABSENT) for path in self.files.groups], np.int64)
+        indexed = np.zeros(len(found.partition), np.bool_)
+        partition, number = found.partition[located.place], found.number[located.place]
+        same = (place_of[located.partition] == partition) & (located.number == number)
+        indexed[located.place] = same & (number != ABSENT)
+        return replace(found, indexed=indexed)
 
     def _groups_of(self, located: _Located) -> Mapping[str, Mapping[int, LiveFileGroup]]:
         chosen: dict[str, dict[int, LiveFileGroup]] = {}

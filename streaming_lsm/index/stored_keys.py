@@ -65,15 +65,20 @@ class TableKeys:
         before = _State.of(storage, data)
         after = _State.of(storage, data.with_latest(completed, {completed: commit}))
         written: dict[str, set[str]] = defaultdict(set)
+        indexed: dict[tuple[str, str], list[pa.StringArray]] = defaultdict(list)
         for stat in commit.stats:
             written[stat.partition_path].add(stat.file_id)
+            if stat.indexed_keys is not None:
+                indexed[stat.partition_path, stat.file_id].append(stat.indexed_keys)
         replaced = commit.replaced or {}
         for partition in sorted({*written, *replaced}):
             entries = _files_of(storage, partition, written[partition].union(replaced.get(partition, ())))
             old = {one.file_id: one for one in before.view.slices_in(partition, entries)}
             new = {one.file_id: one for one in after.view.slices_in(partition, entries)}
             for file_id in sorted(written[partition] & new.keys()):
-                yield _changed(before, after, old.get(file_id), new[file_id], action.requested)
+                found = _changed(before, after, old.get(file_id), new[file_id], action.requested)
+                known: Any = indexed[partition, file_id]
+                yield replace(found, indexed=pa.chunked_array(known, pa.string()))
             for file_id in sorted({*replaced.get(partition, ())} & old.keys()):
                 keys = before.keys(old[file_id])
                 yield GroupKeys(partition, file_id, action.requested, _NONE, keys)

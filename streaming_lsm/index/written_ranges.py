@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.actions.commit import WrittenRanges
-from streaming_lsm.format.metadata.column_stats import range_row
+from streaming_lsm.format.metadata.column_stats import range_row, stored_range_row
 
 
 def written_ranges(metadata: pq.FileMetaData, file_name: str, columns: Sequence[str]) -> WrittenRanges | None:
@@ -29,7 +29,8 @@ def written_ranges(metadata: pq.FileMetaData, file_name: str, columns: Sequence[
     """
     schema = metadata.schema.to_arrow_schema()
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    places = {column: place for place, column in _leaves(metadata) if column in set(columns)}
+    wanted = set(columns)
+    places = {column: place for place, column in _leaves(metadata) if column in wanted}
     rows = []
     for column in columns:
         place = places.get(column) if column in schema.names else None
@@ -54,7 +55,7 @@ def _row(
 ) -> dict[str, Any] | None:
     bounds: list[Any] = []
     values = nulls = 0
-    is_float = pa.types.is_floating(field.type)
+    is_float, is_decimal = pa.types.is_floating(field.type), pa.types.is_decimal(field.type)
     for group in groups:
         chunk = group.column(place)
         known: Any = chunk.statistics
@@ -65,6 +66,12 @@ def _row(
             continue
         if not known.has_min_max:
             return None
-        bounds += [known.min, known.max]
-    low, high = (pa.scalar(end(bounds, default=None), field.type) for end in (min, max))
-    return range_row(file_name, field.name, (low, high), values, nulls)
+        bounds += [known.min, known.max] if is_decimal else [known.min_raw, known.max_raw]
+    low: Any = min(bounds, default=None)
+    high: Any = max(bounds, default=None)
+    if is_decimal:
+        ends = pa.scalar(low, field.type), pa.scalar(high, field.type)
+        return range_row(file_name, field.name, ends, values, nulls)
+    if bounds and pa.types.is_string(field.type):
+        low, high = low.decode(), high.decode()
+    return stored_range_row(file_name, field.name, field.type, (low, high), values, nulls)

@@ -7,11 +7,12 @@ slice has a row of it after the merge.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
+from streaming_lsm.arrow.columns import pc
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
@@ -31,6 +32,7 @@ class GroupKeys:
         instant: the instant that its rows are said to be of.
         live: keys that have a row there; of an action, those that it may have added.
         dead: keys that have none, of those that the action wrote or that were there before.
+        indexed: keys of which the record index has this file group already.
     """
 
     partition: str
@@ -38,6 +40,14 @@ class GroupKeys:
     instant: str
     live: Texts
     dead: Texts
+    indexed: Texts = field(default_factory=lambda: pa.chunked_array([], pa.string()))
+
+    @property
+    def added(self) -> Texts:
+        """The live keys of which the record index may not have this file group."""
+        if not len(self.live) or not len(self.indexed):
+            return self.live
+        return self.live.filter(pc.invert(pc.is_in(self.live, value_set=self.indexed.combine_chunks())))
 
 
 class StoredKeys(Protocol):

@@ -14,10 +14,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s, flags, int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, RANGES, decode_ranges, empty_row, range_key
+from streaming_lsm.format.metadata.column_stats import (
+    FILE_ID,
+    PARTITION,
+    RANGES,
+    decode_ranges,
+    empty_row,
+    encode_ranges,
+    range_key,
+)
 from streaming_lsm.format.metadata.group_files import DeletedKeys
+from streaming_lsm.format.metadata.parts import renamed_values
+from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
@@ -110,10 +120,51 @@ def decoded_ranges(parts: Iterable[StoredCells | DeletedKeys]) -> tuple[pa.Binar
     return keys.take(order), ranges.take(order)
 
 
+def merged_ranges(
+    parts: Iterable[StoredCells | DeletedKeys], old: str | None, new: str
+) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Reduce the ranges of files to the newest of each key, without those of deleted files, encoded for a base file.
+
+    Records are copied as they are encoded, except for the name of their base file.
+
+    Args:
+        parts: of one slice, in merge order.
+        old: name of the slice's base file; None without one.
+        new: name of the base file.
+
+    Raises:
+        CorruptFileError, UnsupportedTable: a record cannot be read.
+    """
+    none: Any = pa.array([], pa.binary())
+    keys, values, deleted = [none], [none], [np.zeros(0, np.bool_)]
+    for part in parts:
+        if isinstance(part, DeletedKeys):
+            texts: Any = part.keys
+            keys.append(texts.cast(pa.binary()))
+            values.append(pa.repeat(pa.scalar(b""), len(texts)))
+            deleted.append(np.ones(len(texts), np.bool_))
+            continue
+        ranges: Any = decode_ranges(part.cells, part.schema_json, part.source)
+        renamed = renamed_values(part.cells, old, new) if part.schema_json == metadata_schema() else None
+        keys.append(part.cells.keys)
+        values.append(encode_ranges(ranges, new) if renamed is None else renamed)
+        deleted.append(flags(ranges.field("isDeleted")))
+    all_keys, records, gone = pa.concat_arrays(keys), pa.concat_arrays(values), np.concatenate(deleted)
+    order = np.asarray(pc.sort_indices(all_keys))  # stable
+    ordered: Any = all_keys.take(pa.array(order))
+    kept = _is_last(ordered) & ~gone[order]
+    return ordered.filter(pa.array(kept)), records.take(pa.array(order[kept]))
+
+
 def newest_ranges(keys: pa.BinaryArray, ranges: pa.StructArray) -> tuple[pa.BinaryArray, pa.StructArray]:
     """Reduce the ranges of files to the newest of each key, without those of deleted files; see `decoded_ranges`."""
     all_keys: Any = keys
     rows: Any = ranges
-    is_last = np.append(flags(pc.not_equal(all_keys[1:], all_keys[:-1])), np.ones(min(len(keys), 1), np.bool_))
-    kept = pa.array(is_last & ~flags(rows.field("isDeleted")))
+    kept = pa.array(_is_last(keys) & ~flags(rows.field("isDeleted")))
     return all_keys.filter(kept), rows.filter(kept)
+
+
+def _is_last(keys: Any) -> Flags:
+    """Flag the last of equal keys, bool (n,); they are ascending."""
+    found: Flags = np.append(flags(pc.not_equal(keys[1:], keys[:-1])), np.ones(min(len(keys), 1), np.bool_))
+    return found

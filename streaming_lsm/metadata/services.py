@@ -30,7 +30,7 @@ from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_com
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
 from streaming_lsm.metadata.partitions.base import DAMAGE, GrowingPartition, KeptPartition
-from streaming_lsm.metadata.removal import remove_file
+from streaming_lsm.metadata.removal import remove_file, remove_files
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
@@ -44,8 +44,10 @@ from streaming_lsm.timeline.timeline import Timeline
 _KEPT_SLICES = 2
 _MIB = 1 << 20
 _LARGE_BASE, _LOG_SHARE, _MOST_LOGS = _MIB // 8, 0.5, 20
-"""A slice with a base file of so many bytes is compacted when its logs have this share of them, or are so many: the
-rewrite of a large record index would take many times what the commits took."""
+"""A slice with a base file of so many bytes is compacted when the records of its logs have this share of them, or they
+are so many: the rewrite of a large record index would take many times what the commits took."""
+_LOG_OVERHEAD = 6 << 10
+"""Bytes of a log without records: trailer and file info."""
 _POLICY = "KEEP_LATEST_FILE_VERSIONS"
 _LOG = logging.getLogger(__name__)
 
@@ -217,7 +219,7 @@ def _is_due(found: MetadataFileSlice, sizes: Mapping[str, int]) -> bool:
     """Whether a slice is merged: it has logs of delta commits, not too few against a large base file."""
     if all(is_first(log.instant) for log in found.logs):
         return False
-    base, logs = sizes.get(str(found.base), 0), sum(sizes[str(log)] for log in found.logs)
+    base, logs = sizes.get(str(found.base), 0), sum(sizes[str(log)] - _LOG_OVERHEAD for log in found.logs)
     return base < _LARGE_BASE or logs >= _LOG_SHARE * base or len(found.logs) >= _MOST_LOGS
 
 
@@ -322,6 +324,5 @@ def _archive(metadata: Storage, timeline: Timeline, partitions: Sequence[KeptPar
         _LOG.debug("%s: %s", metadata.uri, error)
         return
     for paths in archived_paths(timeline, history):
-        for path in paths:
-            remove_file(metadata, path, lock.verify)
+        remove_files(metadata, paths, lock.verify)
     metadata.sweep(HISTORY_FOLDER)

@@ -248,8 +248,10 @@ class MetadataTable:
         for instant in doomed:
             _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)
             erase(self._metadata, instant.requested, self._names, self._lock)
-        for folder in (FLAT_FOLDER, TIMELINE_FOLDER, HISTORY_FOLDER, *self._names):
-            self._metadata.sweep(folder)
+        if doomed or self._lock.formers or not self._timelines.is_recovered:
+            # Dead writers may have left temporary files.
+            for folder in (FLAT_FOLDER, TIMELINE_FOLDER, HISTORY_FOLDER, *self._names):
+                self._metadata.sweep(folder)
         return self._timelines.load(self._metadata) if doomed else timeline
 
     def _open_partitions(self, properties: Mapping[str, str], timeline: Timeline) -> Sequence[KeptPartition]:

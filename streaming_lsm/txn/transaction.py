@@ -473,7 +473,7 @@ class Transaction:
         metadata = outcome.metadata(entries, compacted=running.instant.action in COMPACTIONS)
         data = metadata.encode()
         completed = self._finish(running, data, metadata)
-        metadata = metadata.without_ranges()
+        metadata = metadata.as_decoded()
         # The next transaction reads it.
         self.timeline.facts.keep(data, metadata)
         if not self._table.release(completed, {completed: metadata}):

@@ -125,7 +125,11 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
     writer = _Writers.of(plan, token, buffer)
     begun = perf_counter()
     try:
-        stats = tuple(stat for group, blocks in buffer.drain() for stat in writer.write(group, blocks))
+        stats = tuple(
+            replace(stat, indexed_keys=buffer.indexed_keys(group))
+            for group, blocks in buffer.drain()
+            for stat in writer.write(group, blocks)
+        )
         collected.letters.post()
         if not plan.sole:
             check_still_inflight(plan.storage, plan.instant)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+import pyarrow as pa
+
 from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.avro.container import AvroRecord, AvroValue, decode_record, encode_record, record_name
@@ -72,6 +74,8 @@ class WriteStat:
         log_records, log_blocks, …: counts of the log data that a compaction read (0 otherwise).
         scan_ms, create_ms, upsert_ms: durations of the write in milliseconds.
         ranges: ranges of columns in the file, for the metadata table; not recorded. None if they are to be read.
+        indexed_keys: record keys that the record index locates in the file group already; not recorded. None if none
+            are known.
     """
 
     partition_path: str
@@ -100,6 +104,7 @@ class WriteStat:
     create_ms: int = 0
     upsert_ms: int = 0
     ranges: WrittenRanges | None = field(default=None, compare=False)
+    indexed_keys: pa.StringArray | None = field(default=None, compare=False)
 
     @property
     def file_name(self) -> str:
@@ -163,6 +168,7 @@ class WriteStat:
             min_event_time=cast("int | None", record["minEventTime"]),
             max_event_time=cast("int | None", record["maxEventTime"]),
             ranges=None,
+            indexed_keys=None,
             **counters,
         )
 
@@ -266,11 +272,11 @@ class CommitMetadata:
         """Paths of all files that the action wrote, change logs included."""
         return paths_of(self.stats)
 
-    def without_ranges(self) -> CommitMetadata:
-        """Return the content as it is decoded, without the ranges that writers told."""
-        if not any(stat.ranges for stat in self.stats):
+    def as_decoded(self) -> CommitMetadata:
+        """Return the content as it is decoded, without what writers told beside it."""
+        if all(stat.ranges is None and stat.indexed_keys is None for stat in self.stats):
             return self
-        return replace(self, stats=tuple(replace(stat, ranges=None) for stat in self.stats))
+        return replace(self, stats=tuple(replace(stat, ranges=None, indexed_keys=None) for stat in self.stats))
 
     def encode(self) -> bytes:
         """Encode the completed file; the encoding of an inflight file is the same."""

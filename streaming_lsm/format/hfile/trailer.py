@@ -133,6 +133,8 @@ def _corrupt(source: str, why: str) -> CorruptFileError:
 
 def _read_varint(data: bytes, at: int, source: str) -> tuple[int, int]:
     """Decode a varint of up to 64 bits; return it and the offset after it."""
+    if at < len(data) and data[at] < 0x80:  # as nearly all are
+        return data[at], at + 1
     value = 0
     for count, byte in enumerate(data[at : at + 10]):
         value |= (byte & 0x7F) << 7 * count
@@ -182,6 +184,8 @@ def _message(fields: Sequence[tuple[int, int | bytes]]) -> bytes:
 
 
 def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

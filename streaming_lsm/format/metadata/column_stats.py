@@ -138,8 +138,6 @@ def range_row(
 ) -> dict[str, Any]:
     """Build the range of a column in a file, a value of the type `RANGES`.
 
-    Floats are bounded by the infinities, as statistics leave NaN out; with NaN as a bound Hudi finds no row [tried].
-
     Args:
         file_name: the file.
         column: the column.
@@ -151,17 +149,32 @@ def range_row(
         UnsupportedTable: the type has no ranges.
     """
     kind = bounds[0].type
-    info = None
-    if pa.types.is_decimal128(kind):
-        ordinal, wrapper, info = _DECIMAL, "BytesWrapper", f"{kind.precision},{kind.scale}"
-    else:
-        ordinal, wrapper = _FIXED if pa.types.is_fixed_size_binary(kind) else _ORDINALS.get(kind, (0, ""))
+    held = [None if bound.as_py() is None else _primitive(bound, kind) for bound in bounds]
+    return stored_range_row(file_name, column, kind, (held[0], held[1]), values, nulls)
+
+
+def stored_range_row(
+    file_name: str, column: str, kind: pa.DataType, bounds: tuple[Any, Any], values: int, nulls: int
+) -> dict[str, Any]:
+    """Build the range of a column in a file whose bounds are given as Parquet stores values.
+
+    Floats are bounded by the infinities, as statistics leave NaN out; with NaN as a bound Hudi finds no row [tried].
+
+    Args:
+        kind: type of the column.
+        bounds: smallest and largest value as numbers, bytes or texts; of decimals as their wrapper holds them. Not
+            looked at for floats, and for a column that has nulls only.
+        file_name, column, values, nulls: see `range_row`.
+
+    Raises:
+        UnsupportedTable: the type has no ranges.
+    """
+    ordinal, wrapper, info = _type_of_bounds(kind)
     if not ordinal:
         raise UnsupportedTable(f"{file_name}: column {column!r} of type {kind} has no range")
     wrapped: list[Any] = [None, None]
     if nulls < values:
-        primitive = _WIDEST if pa.types.is_floating(kind) else [_primitive(bound, kind) for bound in bounds]
-        wrapped = [{wrapper: {"value": value}} for value in primitive]
+        wrapped = [{wrapper: {"value": value}} for value in (_WIDEST if pa.types.is_floating(kind) else bounds)]
     return empty_row(file_name, column) | {
         "minValue": wrapped[0],
         "maxValue": wrapped[1],
@@ -169,6 +182,13 @@ def range_row(
         "nullCount": nulls,
         "valueType": {"typeOrdinal": ordinal, "additionalInfo": info},
     }
+
+
+def _type_of_bounds(kind: pa.DataType) -> tuple[int, str, str | None]:
+    """Return the ordinal of a type, 0 if it has no ranges, its wrapper, and the additional information."""
+    if pa.types.is_decimal128(kind):
+        return _DECIMAL, "BytesWrapper", f"{kind.precision},{kind.scale}"
+    return *(_FIXED if pa.types.is_fixed_size_binary(kind) else _ORDINALS.get(kind, (0, ""))), None
 
 
 def empty_row(file_name: str, column: str, *, is_deleted: bool = False) -> dict[str, Any]:
@@ -238,6 +258,16 @@ def encode_range_rows(
     """Encode ranges that are Python values of the type `RANGES`; see `encode_ranges`."""
     number = RecordType.PARTITION_STATS if of_partitions else RecordType.COLUMN_STATS
     return encode_rows(_PART, rows, [number] * len(rows), file_name)
+
+
+def range_rows(ranges: pa.StructArray) -> list[dict[str, Any]]:
+    """Convert ranges of the type `RANGES` to Python values as `range_row` builds them."""
+    found: Any = ranges
+    rows: list[dict[str, Any]] = found.to_pylist()
+    for row in rows:
+        for name in ("minValue", "maxValue"):
+            row[name] = row[name] and {kind: value for kind, value in row[name].items() if value is not None}
+    return rows
 
 
 def ordered_bounds(ranges: pa.StructArray, name: str, ordinals: Int64s) -> Iterator[tuple[Int64s, pa.Array[Any]]]:

@@ -39,7 +39,7 @@ _LARGE_FPP = 0.01
 """Of files with more keys than `_BLOOM_ENTRIES`, whose filter is sized by their number: Hudi's takes half of the time
 to write the file, and admits nearly all keys from half a million on."""
 _FEW_RECORDS = 256
-"""Records of a log from which their compression takes more time than the rest of a small commit."""
+"""Records of a file from which their compression takes more time than the rest of a small commit or compaction."""
 _TOKEN = WriteToken(0, 0, 0)
 _HFILE = "hfile"
 _NO_DELETES = bytes.fromhex("00000003 00000001 00")
@@ -92,7 +92,7 @@ def base_content(keys: pa.BinaryArray, values: pa.BinaryArray, created_ms: int, 
         created_ms=created_ms,
         extra_info=_lock_info(token),
         bloom=BloomFilter.build(texts, *sizes),
-        fast=is_large,
+        fast=len(keys) > _FEW_RECORDS,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import Array, array_of, bytes_of, gather, nulls
-from streaming_lsm.arrow.columns import Flags, int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, int64s, pc
 from streaming_lsm.errors import CorruptFileError, SchemaError, UnsupportedTable
 from streaming_lsm.format.avro.datum_writer import Write, record_writer
 from streaming_lsm.format.avro.record_reader import decode_records
@@ -77,21 +77,29 @@ def renamed_values(cells: Cells, old: str | None, new: str | None) -> pa.BinaryA
 
     Args:
         cells: have records in the schema of `metadata_schema`.
-        old: name of the base file in which they are; None for a log.
-        new: as `old`, of the file to write.
+        old: name of the base file in which some of them are, the others are in logs; None if all are in logs.
+        new: name of the base file to write; None for a log.
 
     Returns:
         The records; None if they do not begin as this package and Hudi write them.
     """
-    before, after = (_first_bytes(name) for name in (old, new))
-    size, starts = len(before), cells.value_starts
-    if not len(cells) or (cells.value_ends - starts < size).any():
+    sizes: Int64s = np.zeros(len(cells), np.int64)
+    for before in {_first_bytes(name) for name in (None, old)}:
+        sizes[_begins(cells, before)] = len(before)
+    if not (sizes > 0).all() or not len(cells):
         return None
-    windows: Any = np.ndarray((len(cells.data) - size + 1,), f"V{size}", cells.data, 0, (1,))
-    if not (windows[starts] == np.void(before)).all():
-        return None
-    rest = gather(cells.data, starts + size, cells.value_ends)
-    found: pa.BinaryArray = pc.binary_join_element_wise(pa.scalar(after), rest, b"")
+    rest = gather(cells.data, cells.value_starts + sizes, cells.value_ends)
+    found: pa.BinaryArray = pc.binary_join_element_wise(pa.scalar(_first_bytes(new)), rest, b"")
+    return found
+
+
+def _begins(cells: Cells, beginning: bytes) -> Flags:
+    """Flag the values that begin with some bytes, bool (cells,)."""
+    size, starts = len(beginning), cells.value_starts
+    found: Flags = cells.value_ends - starts >= size
+    if found.any():
+        windows: Any = np.ndarray((len(cells.data) - size + 1,), f"V{size}", cells.data, 0, (1,))
+        found[found] = windows[starts[found]] == np.void(beginning)
     return found
 
 

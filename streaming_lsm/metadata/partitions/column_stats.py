@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from streaming_lsm.config import METADATA_COLUMN_STATS, METADATA_RANGED_COLUMNS, Options
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, encode_range_rows, encode_ranges
+from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, encode_range_rows
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.metadata.changed_ranges import deleted_ranges, keyed_rows, shares, split_records
-from streaming_lsm.metadata.column_ranges import decoded_ranges, newest_ranges
+from streaming_lsm.metadata.column_ranges import merged_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.followed_columns import MOST_COLUMNS, flat_columns
@@ -69,8 +69,8 @@ class ColumnStats:
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
     ) -> Encoded:
         """Merge a slice: the newest range of each file and column."""
-        keys, ranges = newest_ranges(*decoded_ranges(slice_records(found, metadata, counts)))
-        return keys, encode_ranges(ranges, base_name)
+        old = None if found.base is None else str(found.base)
+        return merged_ranges(slice_records(found, metadata, counts), old, base_name)
 
 
 class ColumnStatsKind:

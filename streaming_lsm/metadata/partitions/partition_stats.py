@@ -16,7 +16,7 @@ import pyarrow as pa
 from streaming_lsm.config import METADATA_PARTITION_STATS, Options
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.metadata import column_stats
-from streaming_lsm.format.metadata.column_stats import RANGES, encode_ranges, range_key
+from streaming_lsm.format.metadata.column_stats import RANGES, encode_range_rows, encode_ranges, range_key, range_rows
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.format.metadata.partition_stats import FILE_ID, PARTITION
 from streaming_lsm.format.table.properties import listed
@@ -61,7 +61,9 @@ class PartitionStats:
         self._check_types(action)
         keys, ranges = united_by_partition(self.context.ranges(action.changes, self.columns, action.ranges))
         (group,) = self.groups
-        return [NewRecords(group, keys, encode_ranges(ranges, None, of_partitions=True))] if len(keys) else []
+        # They are few: as columns they would take milliseconds.
+        values = encode_range_rows(range_rows(ranges), None, of_partitions=True)
+        return [NewRecords(group, keys, values)] if len(keys) else []
 
     def _check_types(self, action: RecordedAction) -> None:
         before, after = (flat_columns(avro) if avro else {} for avro in action.schemas)

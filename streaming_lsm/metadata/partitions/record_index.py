@@ -1,7 +1,8 @@
 """Keep the partition ``record_index`` of the metadata table up to date: the file group of each record key.
 
 See docs/format/07-index-and-metadata.md, "Record index". The records of a write are a location of each key that it has
-written, and deletes of keys that have no row any more. Compactions and cleans do not change locations.
+written, but for keys whose location was looked up in the index and stays, and deletes of keys that have no row any
+more. Compactions and cleans do not change locations.
 """
 
 from __future__ import annotations
@@ -97,14 +98,14 @@ class RecordIndexPartition:
     def _changed(self, found: Sequence[GroupKeys], shards: Sequence[str], elsewhere: Any) -> list[NewRecords]:
         """Return the records of shards; keys that are `elsewhere` are not deleted."""
         places = _places(found, self.zone)
-        live = ShardedKeys(((number, one.live) for number, one in enumerate(found)), len(shards))
+        added = ShardedKeys(((number, one.added) for number, one in enumerate(found)), len(shards))
         alive = _whole(one.live for one in found)
         dead = _whole(one.dead for one in found)
         for others in (alive, elsewhere):
             if others is not None and len(others) and len(dead):
                 dead = dead.filter(pc.invert(pc.is_in(dead, value_set=others)))
         deleted = dict(of_shards(dead, len(shards)))
-        of_shard = [live.sorted(shard) for shard in range(len(shards))]
+        of_shard = [added.sorted(shard) for shard in range(len(shards))]
         values = places.encode(np.concatenate([numbers for _, numbers in of_shard]), None)
         ends = np.cumsum([0, *(len(keys) for keys, _ in of_shard)]).tolist()
         records = []

@@ -68,6 +68,10 @@ class RecordBuffer:
         """The file groups that the events belong to, those without files afterwards included."""
         return tuple(self._intake.groups[number] for number in range(len(self._intake.groups)))
 
+    def indexed_keys(self, group: BucketId) -> pa.StringArray | None:
+        """Record keys that the record index locates in a file group; None if none are known. See `GroupNumbers`."""
+        return self._intake.groups.indexed(group)
+
     @property
     def last_events(self) -> LastEvents:
         """The last event of each topic partition."""

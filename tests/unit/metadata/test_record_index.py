@@ -149,6 +149,67 @@ def test_a_global_index_follows_rollbacks_restores_and_overwrites_of_a_table_wit
     assert compared > 60
 
 
+LOOKED_UP: dict[str, dict[str, object]] = {
+    "RECORD_INDEX": {},
+    "rows that move": {"hoodie.index.type": "RECORD_INDEX", "hoodie.record.index.update.partition.path": True},
+    "RECORD_LEVEL_INDEX": {"hoodie.index.type": "RECORD_LEVEL_INDEX"},
+    "copy on write": {"hoodie.table.type": "COPY_ON_WRITE"},
+    "commit time": {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"},
+}
+
+
+def looked_up(root: Path, kind: str, **more: object) -> LsmTable:
+    """A table whose keys are looked up in its record index, and whose new rows go to several file groups."""
+    options = {name: value for name, value in OPTIONS.items() if "bucket" not in name}
+    small = {"hoodie.parquet.small.file.limit": 3000, "hoodie.parquet.max.file.size": 3000}
+    return LsmTable.create(
+        root, schema_of(""), {**options, **small, "hoodie.index.type": "RECORD_INDEX", **LOOKED_UP[kind], **more}
+    )
+
+
+@pytest.mark.parametrize("kind", LOOKED_UP)
+def test_it_follows_keys_that_are_looked_up_in_it(kind: str, tmp_path: Path) -> None:
+    draw, compared = random.Random(kind), 0
+    table = looked_up(tmp_path, kind)
+    actions = (
+        "upsert upsert delete upsert compact upsert cluster upsert rollback upsert delete rollback upsert overwrite"
+    )
+    for step, action in enumerate([*actions.split(), "upsert", "clean", "upsert"], 1):
+        if action == "cluster":
+            table.cluster()
+        elif action == "rollback":
+            table.rollback()
+        else:
+            act(table, action, draw, step)
+        compared += assert_locations(tmp_path) if has_index(tmp_path) else 0
+    assert has_index(tmp_path)
+    assert compared > 60
+
+
+@pytest.mark.parametrize("kind", ["RECORD_INDEX", "rows that move", "RECORD_LEVEL_INDEX"])
+def test_updates_of_keys_that_were_looked_up_in_it_are_not_logged(kind: str, tmp_path: Path) -> None:
+    table = looked_up(tmp_path, kind, **{"hoodie.metadata.compact.max.delta.commits": 99})
+
+    def rows(ids: str, part: str, ts: int) -> pa.Table:
+        found = [{"id": key, "part": part, "n": ts, "_hoodie_is_deleted": False, "ts": ts} for key in ids]
+        return pa.Table.from_pylist(found, schema_of(""))
+
+    def logged() -> set[str]:
+        return set(Subfolder(LocalStorage(tmp_path), METADATA_TABLE).names("record_index"))
+
+    table.upsert(rows("abcdef", "p", 1))
+    table.upsert(rows("abc", "p", 2))
+    before = logged()
+    table.upsert(rows("abcdef", "p", 3))
+    assert logged() == before
+    table.delete(rows("a", "p", 4))
+    deleted = logged()
+    assert len(deleted - before) == 1
+    table.upsert(rows("ab", "p", 5))  # one is new again
+    assert len(logged() - deleted) == 1
+    assert assert_locations(tmp_path) == 6
+
+
 def test_a_delete_that_is_older_than_its_row_leaves_the_key_and_one_that_is_not_takes_it_until_a_newer_row_comes(
     tmp_path: Path,
 ) -> None:
