@@ -66,8 +66,7 @@ def create_index(context: ServiceContext, name: str, form: Options) -> None:
     if name != FILES and FILES not in registered:
         raise ConfigError(f"{context.storage.uri} has no metadata table: create the index {FILES!r} first")
     context.timelines.known = None
-    with context.new_transaction(Beside.ALL) as tx:
-        tx.add_index(name, form)
+    _make(context, name, form)
 
 
 def drop_index(context: ServiceContext, name: str) -> None:
@@ -116,10 +115,18 @@ def rebuild_indexes(context: ServiceContext, names: Sequence[str]) -> list[str]:
     context.timelines.known = None
     with context.new_transaction(Beside.ALL) as tx:
         tx.drop_indexes(made, "built again on request")
-        for name in made:
-            tx.add_index(name, forms.get(name, Options()))
+    for name in made:
+        _make(context, name, forms.get(name, Options()))
     _LOG.info("built %s of %s again", ", ".join(made), context.storage.uri)
     return made
+
+
+def _make(context: ServiceContext, name: str, form: Options) -> None:
+    with context.new_transaction(Beside.ALL) as tx:
+        if name == FILES:
+            tx.add_index(name, form)
+        else:
+            tx.build_index(name, form)
 
 
 def _check_known(name: str) -> None:
