@@ -39,6 +39,10 @@ StoredBloom = Callable[[Storage, str], tuple[str, bytes] | None]
 """Reads the bloom filter of a base file; see `streaming_lsm.index.stored_blooms.stored_bloom`."""
 
 
+StoredExpression = Callable[[Storage, str, str, str], list[dict[str, Any]]]
+"""Finds the range of an expression; see `streaming_lsm.index.stored_expressions.stored_expression`."""
+
+
 @dataclass(frozen=True)
 class FileReaders:
     """Read from data files what partitions record of them; given by rooms that read data files.
@@ -48,12 +52,14 @@ class FileReaders:
         bloom: reads the bloom filter of a base file.
         keys: finds record keys.
         values: finds the values of a column.
+        expression: finds the ranges of an expression.
     """
 
     ranges: StoredRanges
     bloom: StoredBloom
     keys: StoredKeys
     values: StoredValues
+    expression: StoredExpression
 
 
 @dataclass(frozen=True)

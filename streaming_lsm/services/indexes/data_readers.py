@@ -92,5 +92,12 @@ def _data_bloom(storage: Storage, path: str) -> tuple[str, bytes] | None:
         return FILE_READERS.bloom(storage, path)
 
 
-DATA_READERS = FileReaders(ranges=_data_ranges, bloom=_data_bloom, keys=_DataKeys(), values=_DataValues())
+def _data_expression(storage: Storage, path: str, function: str, column: str) -> list[dict[str, Any]]:
+    with _of_data():
+        return FILE_READERS.expression(storage, path, function, column)
+
+
+DATA_READERS = FileReaders(
+    ranges=_data_ranges, bloom=_data_bloom, keys=_DataKeys(), values=_DataValues(), expression=_data_expression
+)
 """They raise `DataFault` in place of `CorruptFileError`."""

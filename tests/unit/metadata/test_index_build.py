@@ -24,7 +24,7 @@ from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
-from tests.support.crash_points import sample
+from tests.support.crash_points import EVERY_CALL, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.interleaving import Driver, one_clock
 from tests.support.metadata_tables import assert_settled
@@ -43,6 +43,9 @@ OF_TABLE = dict.fromkeys(OPTIONS_OF_SERVICES)
 COLUMN = "hoodie.metadata.index.secondary.column"
 
 
+EXPRESSION = (("hoodie.metadata.index.expression.column", "id"),)
+
+
 @dataclass(frozen=True)
 class Index:
     """An index that is built, those that it needs, and the options of its form."""
@@ -59,8 +62,19 @@ INDEXES = (
     Index("record_index"),
     Index("record_index", form=((BY_PARTITION, True),)),
     Index("secondary_index_n", ("record_index",), ((COLUMN, "n"),)),
+    Index("expr_index_id", form=(*EXPRESSION, ("hoodie.expression.index.function", "lower"))),
 )
-IDS = ["column_stats", "partition_stats", "bloom_filters", "record_index", "record_index by partition", "secondary"]
+IDS = [
+    "column_stats",
+    "partition_stats",
+    "bloom_filters",
+    "record_index",
+    "record_index by partition",
+    "secondary",
+    "expression",
+]
+PARTS = range(6 if EVERY_CALL else 1)
+"""All calls take longer than a test may."""
 TABLES = ("version 10", "version 9", "copy on write", "commit time")
 
 
@@ -129,9 +143,10 @@ class Busy(FaultyStorage):
         return super()._call(name, path, effect)
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(("number", "index"), list(enumerate(INDEXES)), ids=IDS)
 def test_others_write_replace_compact_and_clean_at_a_call_of_the_builder(
-    number: int, index: Index, tmp_path: Path
+    number: int, index: Index, part: int, tmp_path: Path
 ) -> None:
     kind, met = TABLES[number % len(TABLES)], 0
     template = table_of(tmp_path / "table", kind, index)
@@ -139,7 +154,7 @@ def test_others_write_replace_compact_and_clean_at_a_call_of_the_builder(
     built(tmp_path / "counted", index, counted)
     assert_built(tmp_path / "counted", index)
     planned = next(at for at, (_, path) in enumerate(counted.calls) if path.endswith(".indexing.inflight"))
-    for at in sample(range(planned + 1, len(counted.calls)), 3 * number, 53):
+    for at in sample(range(planned + 1, len(counted.calls)), 3 * number, 53)[part :: len(PARTS)]:
         root = Path(shutil.copytree(template, tmp_path / f"at {at}"))
         storage = Busy(LocalStorage(root), at, lambda root=root, at=at: others_work(root, at))
         built(root, index, storage)
@@ -169,16 +184,17 @@ def test_a_writer_of_many_batches_is_caught_up_with(tmp_path: Path) -> None:
     assert_built(root, index)
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("fault", tuple(Fault), ids=lambda fault: fault.name)
 def test_a_builder_that_dies_leaves_a_table_that_works_and_the_next_one_begins_anew(
-    fault: Fault, tmp_path: Path
+    fault: Fault, part: int, tmp_path: Path
 ) -> None:
     number = list(Fault).index(fault)
     index, kind = INDEXES[(3, 5, 0, 4)[number]], TABLES[number]
     template = table_of(tmp_path / "table", kind, index)
     counted = FaultyStorage(LocalStorage(shutil.copytree(template, tmp_path / "counted")))
     built(tmp_path / "counted", index, counted)
-    for at in sample(range(len(counted.calls)), 5 * number, 67):
+    for at in sample(range(len(counted.calls)), 5 * number, 67)[part :: len(PARTS)]:
         root = Path(shutil.copytree(template, tmp_path / f"at {at}"))
         with suppress(Killed, OSError, LsmError):
             built(root, index, FaultyStorage(LocalStorage(root), {at: fault}))
@@ -196,7 +212,8 @@ def test_a_builder_that_dies_leaves_a_table_that_works_and_the_next_one_begins_a
         shutil.rmtree(root)
 
 
-def test_a_builder_that_was_taken_for_dead_changes_nothing_any_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_a_builder_that_was_taken_for_dead_changes_nothing_any_more(part: int, tmp_path: Path) -> None:
     index = INDEXES[3]
     template = table_of(tmp_path / "table", "version 10", index)
 
@@ -209,7 +226,7 @@ def test_a_builder_that_was_taken_for_dead_changes_nothing_any_more(tmp_path: Pa
 
     calls = Driver(shutil.copytree(template, tmp_path / "counted"), work, **OF_TABLE).calls
     planned = next(at for at, (_, path) in enumerate(calls) if path.endswith(".indexing.inflight"))
-    for at in sample(range(planned + 1, len(calls)), 7, 43):
+    for at in sample(range(planned + 1, len(calls)), 7, 43)[part :: len(PARTS)]:
         root = Path(shutil.copytree(template, tmp_path / f"at {at}"))
         stopped = Driver(root, work, stop_at=at, **OF_TABLE)
         other = Driver(root, taking_over, **OF_TABLE)
