@@ -54,6 +54,31 @@ def stored_expression(storage: Storage, path: str, function: str, column: str) -
     return [_of_times(row, function, path) for row in stored_ranges(storage, path, [column])]
 
 
+def attained_range(row: dict[str, Any], function: str, path: str) -> dict[str, Any]:
+    """Return the values of a function of time for the bounds of a column, which rows have; raises `UnsupportedTable`.
+
+    Args:
+        row: range of the column in a file, a value of the type `RANGES`.
+        function: one of `TIME_FUNCTIONS`.
+        path: of the file.
+
+    Returns:
+        A value of the type `RANGES`; without bounds where the values depend on a time zone.
+    """
+    found = _of_times(row, function, path)
+    unit, zoned = _TIMES.get(row["valueType"]["typeOrdinal"], ("", True))
+    if zoned or row["minValue"] is None:
+        return found | {"minValue": None, "maxValue": None}
+    values = sorted(time_bounds(function, end, end, zoned=False)[0] for end in _ends(row, unit))
+    bounds: Any = tuple(pa.scalar(value, pa.int32()) for value in values)
+    return range_row(row["fileName"], row["columnName"], bounds, row["valueCount"], row["nullCount"])
+
+
+def _ends(row: dict[str, Any], unit: str) -> Any:
+    ends = [int(next(iter(row[bound].values()))["value"]) for bound in ("minValue", "maxValue")]
+    return np.array(ends, f"datetime64[{unit}]")
+
+
 def _of_times(row: dict[str, Any], function: str, path: str) -> dict[str, Any]:
     """Return the range of a function of time, by the range of the column."""
     ordinal, name = row["valueType"]["typeOrdinal"], row["fileName"]
@@ -63,8 +88,7 @@ def _of_times(row: dict[str, Any], function: str, path: str) -> dict[str, Any]:
     if ordinal not in _TIMES or (ordinal == 12 and function == "hour"):
         raise UnsupportedTable(f"{path}: {function} of column {row['columnName']!r}, which is no time with it")
     unit, zoned = _TIMES[ordinal]
-    ends = [int(next(iter(row[bound].values()))["value"]) for bound in ("minValue", "maxValue")]
-    low, high = np.array(ends, f"datetime64[{unit}]")
+    low, high = _ends(row, unit)
     bounds: Any = tuple(pa.scalar(end, pa.int32()) for end in time_bounds(function, low, high, zoned=zoned))
     return range_row(name, row["columnName"], bounds, row["valueCount"], row["nullCount"])
 

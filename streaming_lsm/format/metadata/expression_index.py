@@ -84,6 +84,11 @@ def text_bounds(values: pa.StringArray) -> tuple[Any, Any]:
     return found["min"], found["max"]
 
 
+def is_widest(text: str | None) -> bool:
+    """Return whether the largest text is that of `text_bounds` for texts that are not compared."""
+    return text == _LARGEST_TEXT
+
+
 def lowered(text: str) -> str | None:
     """Return the lower case of a text; None where programs may differ in it."""
     return text.lower() if text.isascii() else None

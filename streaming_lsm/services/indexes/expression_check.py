@@ -14,9 +14,10 @@ import pyarrow as pa
 from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Flags, flags, int64s, pc
 from streaming_lsm.format.metadata.column_stats import NO_TYPE, bounds_of
-from streaming_lsm.format.metadata.expression_index import LOWER
+from streaming_lsm.format.metadata.expression_index import LOWER, is_widest
 from streaming_lsm.format.metadata.secondary_index import group_file_id
 from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.index.stored_expressions import attained_range
 from streaming_lsm.metadata.changed_ranges import keyed_rows
 from streaming_lsm.metadata.column_ranges import decoded_ranges
 from streaming_lsm.metadata.commit import FileChanges
@@ -39,12 +40,13 @@ from streaming_lsm.services.indexes.findings import (
     shown,
 )
 from streaming_lsm.services.indexes.range_check import newest_files
+from streaming_lsm.storage.base import Storage
 
 _NAMED = 4
 
 
 def check_expression_index(name: str, state: CheckedState) -> Checked:
-    """Compare the ranges of an expression in all files of completed actions, and in partitions.
+    """Compare the ranges of an expression in the files of the newest slices, and in partitions.
 
     Raises:
         CorruptFileError, UnsupportedTable, TableNotFound, OSError: the index cannot be read; or a data file.
@@ -52,28 +54,20 @@ def check_expression_index(name: str, state: CheckedState) -> Checked:
     function, column = expression_of(name, read_definitions(state.storage, state.properties))
     kind = pa.string() if function == LOWER else pa.int32()
     keys, ranges = _stored(name, state)
-    files = {
-        partition: {
-            file: size
-            for file, size in sizes.items()
-            if parse_file_name(file) is not None and (f"{partition}/{file}" if partition else file) not in state.doomed
-        }
-        for partition, sizes in state.files.items()
-    }
-    newest = {partition: newest_files(state, partition) for partition in files}
-    expected = keyed_rows(_rows(function, column, state, files))
-    united = of_partitions(column, _rows(function, column, state, newest))
+    # Hudi has ranges in the newest slices only; an older file without one is read.
+    rows = _rows(function, column, state, {partition: newest_files(state, partition) for partition in state.files})
+    expected, united = keyed_rows(rows), of_partitions(column, rows)
     findings: list[IndexFinding] = []
     known: list[Any] = []
     for texts, wanted, what in ((expected[0], expected[1], "files"), (united[0], united[1], "partitions")):
         named: Any = pc.cast(texts, pa.string())
         at = pc.index_in(named, value_set=keys)
-        rows: Any = wanted
+        found: Any = wanted
         has = flags(pc.is_valid(at))
         told = take(ranges, int64s(at.drop_null()))
-        lacks = ~has & (int64s(pc.struct_field(rows.field("valueType"), "typeOrdinal")) != NO_TYPE)
-        findings += _finding(name, MISSING, rows.filter(pa.array(lacks)), f"ranges in {what} are not in it")
-        there = rows.filter(pa.array(has))
+        lacks = ~has & (int64s(pc.struct_field(found.field("valueType"), "typeOrdinal")) != NO_TYPE)
+        findings += _finding(name, MISSING, found.filter(pa.array(lacks)), f"ranges in {what} are not in it")
+        there = found.filter(pa.array(has))
         wrong = there.filter(pa.array(_is_narrower(there, told, kind)))
         findings += _finding(name, WRONG, wrong, f"ranges in {what} are narrower than the values")
         known.append(named)
@@ -98,7 +92,19 @@ def _stored(name: str, state: CheckedState) -> tuple[Any, Any]:
 
 
 def _rows(function: str, column: str, state: CheckedState, files: Any) -> Any:
-    return expression_rows(state.storage, state.readers.expression, function, column, FileChanges(files), state.threads)
+    """Find values of the expression that rows of files have; none where programs compute them otherwise."""
+
+    def attained(storage: Storage, path: str, function: str, column: str) -> list[dict[str, Any]]:
+        if function != LOWER:
+            return [attained_range(row, function, path) for row in state.readers.ranges(storage, path, [column])]
+        return [_known(row) for row in state.readers.expression(storage, path, function, column)]
+
+    return expression_rows(state.storage, attained, function, column, FileChanges(files), state.threads)
+
+
+def _known(row: dict[str, Any]) -> dict[str, Any]:
+    largest = (row["maxValue"] or {}).get("StringWrapper", {}).get("value")
+    return row | {"minValue": None, "maxValue": None} if is_widest(largest) else row
 
 
 def _is_narrower(expected: Any, told: Any, kind: pa.DataType) -> Flags:
