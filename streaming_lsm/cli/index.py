@@ -5,32 +5,37 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from streaming_lsm import config
 from streaming_lsm.cli.arguments import json_argument, json_line, opened, option_arguments, write_lines
 from streaming_lsm.cli.text_table import TextTable
+from streaming_lsm.config import Option
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.services.indexes.check import IndexCheck
 from streaming_lsm.services.indexes.inventory import IndexState
-from streaming_lsm.services.indexes.names import SECONDARY
+from streaming_lsm.services.indexes.names import EXPRESSION, SECONDARY
 from streaming_lsm.table import LsmTable
 
 _UNSOUND = 1
 _PARTITION = (
-    "partition of the metadata table: files, column_stats, partition_stats, bloom_filters, record_index or "
-    "secondary_index_NAME"
+    "partition of the metadata table: files, column_stats, partition_stats, bloom_filters, record_index, "
+    "secondary_index_NAME or expr_index_NAME"
 )
 
 
 def index_verb(verb: argparse.ArgumentParser) -> None:
     """Add the verbs of ``lsm index``."""
     verbs = verb.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    create = _arguments(verbs.add_parser("create", help="make an index of all rows and files, under the table's lock"))
+    create = _arguments(verbs.add_parser("create", help="make an index of all rows and files, while writers go on"))
     create.add_argument("partition", metavar="PARTITION", help=_PARTITION)
     create.add_argument(
-        "--columns", metavar="A,B", help="of column_stats, by default the first 32; of an index by value"
+        "--columns",
+        metavar="A,B",
+        help="of column_stats, by default the first 32; of an index by value or of an expression",
     )
+    create.add_argument("--function", metavar="NAME", help="of an expression index: year, month, day, hour or lower")
     create.add_argument("--by-partition", action="store_true", help="of record_index: file groups for each partition")
     create.set_defaults(run=_create)
     drop = _arguments(verbs.add_parser("drop", help="drop an index; files with all others"))
@@ -55,10 +60,9 @@ def _arguments(verb: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def _create(arguments: argparse.Namespace) -> None:
     form = {}
     if arguments.columns:
-        is_secondary = arguments.partition.startswith(SECONDARY)
-        form[(config.SECONDARY_INDEX_COLUMN if is_secondary else config.METADATA_RANGED_COLUMNS).key] = (
-            arguments.columns
-        )
+        form[_columns_option(arguments.partition).key] = arguments.columns
+    if arguments.function:
+        form[config.EXPRESSION_FUNCTION.key] = arguments.function
     if arguments.by_partition:
         form[config.PARTITIONED_RECORD_INDEX.key] = "true"
     table, name = opened(arguments), arguments.partition
@@ -66,6 +70,12 @@ def _create(arguments: argparse.Namespace) -> None:
     made = next(state for state in table.indexes() if state.name == name)
     said = f"created {name}: {counted(made.records, 'record')} in {counted(made.file_groups, 'file group')}"
     _tell(table, arguments, said, partition=name)
+
+
+def _columns_option(partition: str) -> Option[Any]:
+    if partition.startswith(SECONDARY):
+        return config.SECONDARY_INDEX_COLUMN
+    return config.EXPRESSION_COLUMN if partition.startswith(EXPRESSION) else config.METADATA_RANGED_COLUMNS
 
 
 def _drop(arguments: argparse.Namespace) -> None:

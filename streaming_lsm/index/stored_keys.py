@@ -8,7 +8,7 @@ records. The outcome of other keys is read from the merged file slices.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,11 +24,12 @@ from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.index.changed_slices import added_logs, changed_slices, listed_entries
 from streaming_lsm.index.decided_keys import deletes_above, records_above
 from streaming_lsm.merge.hash_merge import LogPart
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.table_rule import table_rule
-from streaming_lsm.metadata.changed_keys import GroupKeys, Texts
+from streaming_lsm.metadata.changed_keys import FileSizes, GroupKeys, KeysSince, Texts
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.queries import Queries
 from streaming_lsm.query.slices.log_parts import LogBlocks
@@ -50,14 +51,29 @@ _NONE: Texts = pa.chunked_array([], pa.string())
 class TableKeys:
     """Reads the record keys of tables; see `streaming_lsm.metadata.changed_keys.StoredKeys`."""
 
-    def live(self, storage: Storage, data: Timeline, files: Mapping[str, Mapping[str, int]]) -> Iterator[GroupKeys]:
+    def live(self, storage: Storage, data: Timeline, files: FileSizes) -> Iterator[GroupKeys]:
         """Yield the keys of each file group."""
         state = _State.of(storage, data)
-        for partition, sizes in sorted(files.items()):
-            folder = f"{partition}/" if partition else ""
-            entries = [FileEntry(folder + name, size, is_dir=False, modified_ms=0) for name, size in sizes.items()]
-            for found in state.view.slices_in(partition, entries):
+        for partition in sorted(files):
+            for found in state.view.slices_in(partition, listed_entries(files, partition)):
                 yield GroupKeys(partition, found.file_id, _base_instant(found), state.keys(found), _NONE)
+
+    def since(
+        self, storage: Storage, before: Timeline, old_files: FileSizes, after: Timeline, new_files: FileSizes
+    ) -> Iterator[KeysSince]:
+        """Yield the keys of each file group whose newest slice has other files than before."""
+        state = _State.of(storage, after)
+        changed = changed_slices(_State.of(storage, before).view, old_files, state.view, new_files)
+        for partition, file_id, was, now in changed:
+            if now is None:
+                yield KeysSince(GroupKeys(partition, file_id, "", _NONE, _NONE), is_whole=True)
+                continue
+            added = added_logs(was, now)
+            if added is None:
+                keys = GroupKeys(partition, file_id, _base_instant(now), state.keys(now), _NONE)
+                yield KeysSince(keys, is_whole=True)
+            else:
+                yield KeysSince(_logged_keys(state, added, now, _base_instant(now)), is_whole=False)
 
     def changed(self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata) -> Iterator[GroupKeys]:
         """Yield what a write changes: keys of each file group that it writes to, or replaces."""
@@ -172,12 +188,17 @@ def _changed(before: _State, after: _State, old: FileSlice | None, new: FileSlic
         live = after.keys(new)
         known = _NONE if old is None else before.keys(old)
         return GroupKeys(new.partition_path, new.file_id, instant, _without(live, known), _without(known, live))
+    return _logged_keys(after, own, new, instant)
+
+
+def _logged_keys(after: _State, own: Sequence[LogFile], new: FileSlice, instant: str) -> GroupKeys:
+    """Return the keys of the records of some logs of a slice."""
     live, dead, unsure = _told(after, own, new)
     if len(unsure):
         found = after.keys(new, unsure)
         live = pa.chunked_array([*live.chunks, *found.chunks], pa.string())
         dead = pa.chunked_array([*dead.chunks, *_without(pa.chunked_array([unsure]), found).chunks], pa.string())
-    # A key may be in several logs of one write.
+    # A key may be in several logs.
     live, dead = (pa.chunked_array([pc.unique(keys)], pa.string()) for keys in (live, dead))
     return GroupKeys(new.partition_path, new.file_id, instant, live, dead)
 

@@ -56,7 +56,7 @@ def stored_ranges(storage: Storage, path: str, columns: Sequence[str]) -> list[d
     if isinstance(name, LogFileName) and name.kind is LogKind.DELETES:
         return [empty_row(str(name), column) for column in columns]
     if isinstance(name, InlineLogName):
-        batches = list(_batches(storage.read(path, None), path, columns))
+        batches = list(inline_batches(storage.read(path, None), path, columns))
         if not batches:
             return [empty_row(str(name), column) for column in columns]
         found = _of_batches(batches, path)
@@ -133,7 +133,8 @@ def _of_batches(batches: Sequence[pa.RecordBatch], path: str) -> dict[str, _Rang
     return found
 
 
-def _batches(data: bytes, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def inline_batches(data: bytes, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the blocks of an inline log; raises `CorruptFileError` and `UnsupportedTable`."""
     for block in read_blocks(data, path):
         if block.type is BlockType.AVRO_DATA:
             schema = block.header.get(Header.SCHEMA)

@@ -7,7 +7,7 @@ before and after it: only the former value of a row tells which entry is to be d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.index.changed_slices import changed_slices, listed_entries
 from streaming_lsm.merge.table_rule import table_rule
+from streaming_lsm.metadata.changed_keys import FileSizes
 from streaming_lsm.metadata.changed_values import RowValues
 from streaming_lsm.query.queries import Queries
 from streaming_lsm.query.slices.slice_reader import SliceReader
@@ -37,16 +39,27 @@ INDEXED_TYPES = (pa.string(), pa.int32(), pa.int64())
 class TableValues:
     """Reads the values of columns of tables; see `streaming_lsm.metadata.changed_values.StoredValues`."""
 
-    def live(
-        self, storage: Storage, data: Timeline, files: Mapping[str, Mapping[str, int]], column: str
-    ) -> Iterator[RowValues]:
+    def live(self, storage: Storage, data: Timeline, files: FileSizes, column: str) -> Iterator[RowValues]:
         """Yield the rows of each file group."""
         state = _State.of(storage, data, column)
-        for partition, sizes in sorted(files.items()):
-            folder = f"{partition}/" if partition else ""
-            entries = [FileEntry(folder + name, size, is_dir=False, modified_ms=0) for name, size in sizes.items()]
-            for found in state.view.slices_in(partition, entries):
-                yield state.rows(found)
+        for partition in sorted(files):
+            for found in state.view.slices_in(partition, listed_entries(files, partition)):
+                yield state.rows((partition, found.file_id), found)
+
+    def since(
+        self,
+        storage: Storage,
+        before: Timeline,
+        old_files: FileSizes,
+        after: Timeline,
+        new_files: FileSizes,
+        column: str,
+    ) -> Iterator[RowValues]:
+        """Yield all rows of each file group whose newest slice has other files than before."""
+        state = _State.of(storage, after, column)
+        view = _State.of(storage, before, column).view
+        for partition, file_id, _, now in changed_slices(view, old_files, state.view, new_files):
+            yield state.rows((partition, file_id), now)
 
     def changed(
         self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata, column: str
@@ -65,7 +78,8 @@ class TableValues:
             old = {one.file_id: one for one in before.view.slices_in(partition, entries)}
             new = {one.file_id: one for one in after.view.slices_in(partition, entries)}
             for file_id in sorted(changed[partition]):
-                yield before.rows(old.get(file_id)), after.rows(new.get(file_id))
+                group = partition, file_id
+                yield before.rows(group, old.get(file_id)), after.rows(group, new.get(file_id))
 
 
 @dataclass(frozen=True)
@@ -90,11 +104,11 @@ class _State:
         reader = queries.column_reader(timeline, (column,)) if schema.names else None
         return _State(queries.view(timeline), reader, column, table.is_copy_on_write)
 
-    def rows(self, found: FileSlice | None) -> RowValues:
+    def rows(self, group: tuple[str, str], found: FileSlice | None) -> RowValues:
         """Read the rows of a slice after the merge."""
         none: Any = pa.array([], pa.string())
         if found is None or self.reader is None:
-            return RowValues(none, none)
+            return RowValues(group, none, none)
         found = found.without_kept() if self.is_copy_on_write else found
         self.reader.check([found])
         keys: list[Any] = [none]
@@ -102,7 +116,7 @@ class _State:
         for batch in self.reader.read(found):
             keys.append(batch.column(RECORD_KEY))
             values.append(batch.column(self.column).cast(pa.string()))
-        return RowValues(pa.concat_arrays(keys), pa.concat_arrays(values))
+        return RowValues(group, pa.concat_arrays(keys), pa.concat_arrays(values))
 
 
 def _files_of(storage: Storage, partition: str, file_ids: Collection[str]) -> list[FileEntry]:

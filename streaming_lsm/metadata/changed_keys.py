@@ -20,6 +20,8 @@ from streaming_lsm.timeline.timeline import Timeline
 
 Texts: TypeAlias = "pa.ChunkedArray[pa.StringScalar]"
 """Record keys, without nulls."""
+FileSizes = Mapping[str, Mapping[str, int]]
+"""Size in bytes by file name, by partition path."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,19 @@ class GroupKeys:
         return self.live.filter(pc.invert(pc.is_in(self.live, value_set=self.indexed.combine_chunks())))
 
 
+@dataclass(frozen=True)
+class KeysSince:
+    """What is new in a file group.
+
+    Attributes:
+        keys: `GroupKeys.live` and `GroupKeys.dead` of the records that were logged since.
+        is_whole: whether `GroupKeys.live` is all its keys instead; those that it had before are not told then.
+    """
+
+    keys: GroupKeys
+    is_whole: bool
+
+
 class StoredKeys(Protocol):
     """Reads the record keys in data files.
 
@@ -57,13 +72,32 @@ class StoredKeys(Protocol):
     opened at present.
     """
 
-    def live(self, storage: Storage, data: Timeline, files: Mapping[str, Mapping[str, int]]) -> Iterator[GroupKeys]:
+    def live(self, storage: Storage, data: Timeline, files: FileSizes) -> Iterator[GroupKeys]:
         """Yield the keys of each file group.
 
         Args:
             storage: the table.
             data: its timeline.
             files: size in bytes by file name, by partition path: the files of completed actions.
+        """
+        ...
+
+    def since(
+        self,
+        storage: Storage,
+        before: Timeline,
+        old_files: FileSizes,
+        after: Timeline,
+        new_files: FileSizes,
+    ) -> Iterator[KeysSince]:
+        """Yield the keys of each file group whose newest slice has other files than before.
+
+        Args:
+            storage: the table.
+            before: its timeline before.
+            old_files: the files of actions that were completed before, as in `live`; some may be gone.
+            after: its timeline now.
+            new_files: the files of actions that are completed now.
         """
         ...
 

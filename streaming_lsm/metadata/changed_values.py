@@ -5,13 +5,14 @@ They are read by rooms that read data files; see `streaming_lsm.index.stored_val
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.metadata.changed_keys import FileSizes
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -22,10 +23,12 @@ class RowValues:
     """Values of a column in rows of one file group.
 
     Attributes:
+        group: partition path of the table, and file id.
         keys: record keys (n,), without nulls.
         values: the values as texts (n,), null where a row has none.
     """
 
+    group: tuple[str, str]
     keys: pa.StringArray
     values: pa.StringArray
 
@@ -37,9 +40,7 @@ class StoredValues(Protocol):
     of texts or whole numbers.
     """
 
-    def live(
-        self, storage: Storage, data: Timeline, files: Mapping[str, Mapping[str, int]], column: str
-    ) -> Iterator[RowValues]:
+    def live(self, storage: Storage, data: Timeline, files: FileSizes, column: str) -> Iterator[RowValues]:
         """Yield the rows of each file group.
 
         Args:
@@ -48,6 +49,18 @@ class StoredValues(Protocol):
             files: size in bytes by file name, by partition path: the files of completed actions.
             column: the column.
         """
+        ...
+
+    def since(
+        self,
+        storage: Storage,
+        before: Timeline,
+        old_files: FileSizes,
+        after: Timeline,
+        new_files: FileSizes,
+        column: str,
+    ) -> Iterator[RowValues]:
+        """Yield all rows of each file group whose newest slice has other files than before; see `StoredKeys.since`."""
         ...
 
     def changed(

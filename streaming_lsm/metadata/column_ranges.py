@@ -54,7 +54,12 @@ class FoundRanges:
 
 
 def column_ranges(
-    storage: Storage, data: Timeline, files: Sequence[tuple[str, str]], columns: Sequence[str]
+    storage: Storage,
+    data: Timeline,
+    files: Sequence[tuple[str, str]],
+    columns: Sequence[str],
+    partition: str = PARTITION,
+    file_id: str = FILE_ID,
 ) -> Mapping[str, FoundRanges]:
     """Look up the ranges of columns in files.
 
@@ -63,18 +68,19 @@ def column_ranges(
         data: its current timeline.
         files: partition path and name of each file.
         columns: the columns.
+        partition, file_id: the partition of the ranges, and the form of its file ids; by default ``column_stats``.
 
     Returns:
         Ranges by column. Empty without such a partition, or, with a warning, if it cannot be read.
     """
-    if not files or not columns or PARTITION not in listed(load_properties(storage).get(PARTITIONS_KEY, "")):
+    if not files or not columns or partition not in listed(load_properties(storage).get(PARTITIONS_KEY, "")):
         return {}
     keys: pa.StringArray = pa.array([range_key(column, *file) for column in columns for file in files], pa.string())
     try:
-        parts = list(_found(Subfolder(storage, METADATA_TABLE), data, keys))
+        parts = list(_found(Subfolder(storage, METADATA_TABLE), data, keys, partition, file_id))
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
         _LOG.warning(
-            "%s/%s/%s is not read, no file is skipped by it: %s", storage.uri, METADATA_TABLE, PARTITION, error
+            "%s/%s/%s is not read, no file is skipped by it: %s", storage.uri, METADATA_TABLE, partition, error
         )
         return {}
     places = np.concatenate([np.zeros(0, np.int64), *(place for place, _ in parts)])
@@ -86,10 +92,12 @@ def column_ranges(
     return found
 
 
-def _found(metadata: Storage, data: Timeline, keys: pa.StringArray) -> Iterator[tuple[Int64s, pa.StructArray]]:
+def _found(
+    metadata: Storage, data: Timeline, keys: pa.StringArray, partition: str, file_id: str
+) -> Iterator[tuple[Int64s, pa.StructArray]]:
     """Yield ranges, and the index of the key of each."""
     timeline = Timeline.load(metadata, data.layout)
-    for part in sought_records(metadata, timeline, data, keys, PARTITION, FILE_ID):
+    for part in sought_records(metadata, timeline, data, keys, partition, file_id):
         if not isinstance(part, DeletedKeys):  # of files that are gone
             places = int64s(pc.index_in(part.cells.keys.cast(pa.string()), value_set=keys))
             yield places, decode_ranges(part.cells, part.schema_json, part.source)

@@ -144,7 +144,7 @@ def commit_records(
     """
     logs: dict[WriteStat, bytes] = {}
     for new in records:
-        logs |= _logs(new, requested, times.now_ms(), lock.owner.token, native=native)
+        logs |= encode_logs(new, requested, times.now_ms(), lock.owner.token, native=native)
     # Deletes the delta commit of an earlier run of a compaction or clean.
     erase(metadata, requested, partitions, lock)
     try:
@@ -164,8 +164,10 @@ def commit_records(
     )
 
 
-def _logs(new: NewRecords, requested: str, created_ms: int, token: str, *, native: bool) -> dict[WriteStat, bytes]:
-    """Encode the logs of a file group: a native one has records or deletes, an inline one both."""
+def encode_logs(
+    new: NewRecords, requested: str, created_ms: int, token: str, *, native: bool
+) -> dict[WriteStat, bytes]:
+    """Encode the logs of a file group by their write stats: a native one has records or deletes, an inline one both."""
     partition, count = new.group.partition, 0 if new.deleted is None else len(new.deleted)
     name = log_name(new.group.file_id, requested, native=native)
     logs: dict[WriteStat, bytes] = {}

@@ -53,6 +53,7 @@ def drop_others(
     kept: Sequence[KeptPartition],
     verify: Callable[[], None],
     why: str = "not kept up to date",
+    built: Collection[str] = (),
 ) -> None:
     """Drop all partitions that are not kept, and delete leftovers of partitions dropped before.
 
@@ -62,19 +63,21 @@ def drop_others(
         kept: the partitions that are kept.
         verify: see `drop_metadata_table`.
         why: reason, for the log.
+        built: partitions that living processes build, which are left to them.
 
     Raises:
         Fenced: another writer took the lock.
     """
     names = [one.name for one in kept]
-    others = {name for name in partition_names(properties) if name not in names}
+    others = {name for name in partition_names(properties) if name not in (*names, *built)}
     definitions = {one.definition for one in kept} - {None}
     if others:
-        changes = {PARTITIONS_KEY: ",".join(names), INFLIGHT_KEY: ""}
+        announced = [name for name in listed(properties.get(INFLIGHT_KEY, "")) if name in built]
+        changes = {PARTITIONS_KEY: ",".join(names), INFLIGHT_KEY: ",".join(announced)}
         update_properties(storage, changes if definitions else {**changes, DEFINITIONS_KEY: None}, verify)
         dropped = ", ".join(sorted(others))
         _LOG.warning("dropped %s from the metadata table of %s: %s", dropped, storage.uri, why)
-    _remove_partitions(storage, verify, names)
+    _remove_partitions(storage, verify, (*names, *built))
     if definitions:
         keep_definitions(storage, properties, definitions, verify)
     elif others or DEFINITIONS_KEY not in properties:

@@ -103,12 +103,6 @@ class MetadataFileSlice:
         """The names of the files, in merge order."""
         return [*([self.base] if self.base else []), *self.logs]
 
-    @property
-    def first_instant(self) -> str:
-        """The instant of those that create partitions with which the slice begins; empty for a later slice."""
-        instants = [self.base.instant] if self.base else [log.instant for log in self.logs]
-        return max(filter(is_first, instants), default="")
-
     def parts(self, metadata: Storage, counts: Callable[[str], bool]) -> Iterator[HFile | DeletedKeys]:
         """Open the base file, and the HFiles and deletes of the logs that count, in merge order.
 
@@ -156,7 +150,10 @@ def _check_all_there(timeline: Timeline, found: Sequence[MetadataFileSlice], tol
         CorruptFileError: one is.
     """
     known = {one.group.file_id for one in found}
-    made = max((timeline.completion_time(one.first_instant) or "" for one in found), default="")
+    firsts = (
+        _creation(timeline, one.base.instant if one.base else "", {log.instant for log in one.logs}) for one in found
+    )
+    made = max((timeline.completion_time(first) or "" for first in firsts if first), default="")
     for write in timeline.completed_writes:
         if (write.completed or "") >= made and (gone := told(write).keys() - known):
             raise CorruptFileError(
@@ -181,8 +178,8 @@ def _check_whole(
         CorruptFileError: a file is missing.
     """
     # A partition that was dropped and made again lacks the files of before.
-    first = since or max(filter(is_first, logged), default="")
-    made = timeline.completion_time(first) if first and is_first(first) else None
+    first = _creation(timeline, since, logged)
+    made = timeline.completion_time(first) if first else None
     for write in timeline.completed_writes:
         if (write.completed or "") < (made or ""):
             continue
@@ -196,6 +193,23 @@ def _check_whole(
                 if name not in names:
                     path = f"{group.partition}/{name}"
                     raise CorruptFileError(f"{path} in {timeline.storage.uri} is gone: drop the metadata table")
+
+
+def _creation(timeline: Timeline, base: str, logged: Set[str]) -> str:
+    """Return the instant that created the partition, if a slice begins with it; else an empty text.
+
+    Args:
+        timeline: timeline of the metadata table.
+        base: instant of the base file, empty for none.
+        logged: instants of the logs.
+    """
+    if not base:
+        return max(filter(is_first, logged), default="")
+    # Delta commits write logs, but for an indexing action, whose instant they have then.
+    created = is_first(base) or any(
+        w.requested == base and w.action == "deltacommit" for w in timeline.completed_writes
+    )
+    return base if created else ""
 
 
 def visible_files(

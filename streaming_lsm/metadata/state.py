@@ -13,7 +13,7 @@ from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants, is_first
 from streaming_lsm.metadata.listing import FILES
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION, INDEXING
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import next_time
 from streaming_lsm.timeline.instant import Instant
@@ -111,7 +111,7 @@ def check_up_to_date(timeline: Timeline, data: Timeline) -> None:
     told = {write.requested for write in own}
     for action in data.instants:
         untold = action.is_completed and action.requested not in told and _is_after(action, own[0])
-        if untold and _changes_files(data, action):
+        if untold and _changes_files(data, action) and not _is_archived(timeline, action):
             raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: it has no delta commit of {action.path}")
 
 
@@ -131,11 +131,13 @@ def check_replacements(timeline: Timeline, data: Timeline, partition: str) -> No
         return
     own = [write for write in timeline.completed_writes if write.action == DELTA_COMMIT]
     told = {write.requested for write in own}
-    creations = (write for write in own if is_first(write.requested) and _creates(timeline, write, partition))
+    indexings = {found.requested for found in data.instants if found.action == INDEXING}
+    firsts = (write for write in own if is_first(write.requested) or write.requested in indexings)
+    creations = (write for write in firsts if _creates(timeline, write, partition))
     created = max((write.completed or "" for write in creations), default="")
     for action in replacing:
         untold = action.requested not in told and (action.completed or "") > created and _is_after(action, own[0])
-        if untold and any(data.read_commit(action).replaced or {}):
+        if untold and any(data.read_commit(action).replaced or {}) and not _is_archived(timeline, action):
             raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: it has no delta commit of {action.path}")
 
 
@@ -175,6 +177,11 @@ def _is_after(action: Instant, oldest: Instant) -> bool:
     if is_first(oldest.requested):
         return (action.completed or "") > (oldest.completed or "")
     return action.requested > oldest.requested
+
+
+def _is_archived(timeline: Timeline, action: Instant) -> bool:
+    """Return whether a delta commit is archived: that of an action that took long is older than archived ones."""
+    return timeline.history.has_time(action.requested)
 
 
 def _changes_files(data: Timeline, action: Instant) -> bool:

@@ -10,7 +10,7 @@ kept. The whole metadata table is dropped if ``files`` cannot be kept; readers t
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from streaming_lsm.config import (
@@ -26,9 +26,10 @@ from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.addition import add_partition
 from streaming_lsm.metadata.commit import FileChanges, NewRecords, commit_records, erase
-from streaming_lsm.metadata.creation import PARTITIONS_KEY, create_metadata_table, is_native
+from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY, create_metadata_table, is_native
 from streaming_lsm.metadata.dropping import drop_metadata_table, drop_others, partition_names, remove_leftovers
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.index_build import IndexBuild
 from streaming_lsm.metadata.listing import metadata_listing
 from streaming_lsm.metadata.partitions.base import (
     DAMAGE,
@@ -40,16 +41,19 @@ from streaming_lsm.metadata.partitions.base import (
 )
 from streaming_lsm.metadata.partitions.files import FilesPartition
 from streaming_lsm.metadata.partitions.registry import KINDS
+from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.metadata.services import compact, compaction_is_due
 from streaming_lsm.metadata.state import check_state
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.action_kind import INDEXING
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, WRITE_ACTIONS, Instant
-from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.properties_file import load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.indexing import partitions_in_work
 from streaming_lsm.txn.lost_completion import check_metadata_commits
 
 _LOG = logging.getLogger(__name__)
@@ -89,6 +93,9 @@ class MetadataTable:
         self._context = None if readers is None else TableContext(storage, self._metadata, options, readers, lock)
         self._asked = {kind: kind.asked(options) for kind in KINDS}
         self._kept: Sequence[KeptPartition] = (FilesPartition(),)
+        # Partitions that living processes build, and the one that this transaction does.
+        self._in_work: frozenset[str] = frozenset()
+        self._build: IndexBuild | None = None
         # Properties and instants of the metadata table for which partitions were opened.
         self._opened: tuple[Mapping[str, str], Sequence[Instant]] | None = None
         # Whether a delta commit belongs to a pending action of a living writer.
@@ -102,6 +109,11 @@ class MetadataTable:
     def _names(self) -> list[str]:
         """Names of the partitions that are kept up to date."""
         return [kept.name for kept in self._kept]
+
+    @property
+    def partitions(self) -> Sequence[str]:
+        """Names of the partitions that are kept up to date; none without a metadata table."""
+        return self._names if self._timeline is not None else ()
 
     @property
     def ranged_columns(self) -> Sequence[str]:
@@ -129,6 +141,7 @@ class MetadataTable:
             CorruptFileError: the table's timeline has lost a write, see `check_metadata_commits`.
         """
         self._timeline, self._data = None, data
+        self._in_work = partitions_in_work(self._storage, living)
         properties = load_properties(self._storage)
         if not partition_names(properties):
             if self._wanted is not None:
@@ -186,7 +199,7 @@ class MetadataTable:
         # Neither must a partition that is made now.
         for kind, asked in self._asked.items():
             for name, wanted in asked.items():
-                if wanted and name not in self._names and not self._is_unsettled:
+                if wanted and name not in (*self._names, *self._in_work) and not self._is_unsettled:
                     try:
                         self._add(kind, name, self._context, data, times)
                     except DAMAGE as error:
@@ -230,6 +243,9 @@ class MetadataTable:
         """Undo the delta commit that `record` made for an action that is about to be undone."""
         if self._timeline is not None:
             erase(self._metadata, action.requested, self._names, self._lock)
+        if self._timeline is not None and action.action == INDEXING:
+            self._build = None
+            self._drop_others("it was not built to the end")
 
     def _kept_timeline(self, properties: Mapping[str, str], data: Timeline, living: Collection[Instant]) -> Timeline:
         """Return the timeline of the metadata table, after actions and partitions that cannot be kept are removed."""
@@ -244,7 +260,7 @@ class MetadataTable:
         self._is_unsettled = any(found.requested in others for found in doomed)
         doomed = [found for found in doomed if found.requested not in others]
         if not is_known:
-            drop_others(self._storage, properties, self._kept, self._lock.verify)
+            self._drop_others()
         for instant in doomed:
             _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)
             erase(self._metadata, instant.requested, self._names, self._lock)
@@ -317,7 +333,15 @@ class MetadataTable:
             self._warn(name, why)
         self._kept = [kept for kept in self._kept if not {kept.name, kept.definition} & faults.keys()]
         self._opened = None
-        drop_others(self._storage, load_properties(self._storage), self._kept, self._lock.verify)
+        self._drop_others()
+
+    def _drop_others(self, why: str = "not kept up to date") -> None:
+        properties, built = load_properties(self._storage), self._built_names
+        drop_others(self._storage, properties, self._kept, self._lock.verify, why, built)
+
+    @property
+    def _built_names(self) -> frozenset[str]:
+        return self._in_work | ({self._build.name} if self._build else set())
 
     def _warn(self, name: str, why: str) -> None:
         _LOG.warning("%s of the metadata table of %s: %s", name, self._storage.uri, why)
@@ -367,13 +391,73 @@ class MetadataTable:
             remove_leftovers(self._storage, load_properties(self._storage), self._lock.verify)
             self._create(data, times)
             return
+        kind, context = self._place(name, options)
+        self._add(kind, name, context, data, times)
+        self._check_kept(name)
+
+    def _place(self, name: str, options: Options) -> tuple[PartitionKind, TableContext]:
         kind = next((kind for kind in KINDS if kind.owns(name)), None)
         if kind is None or self._context is None or self._timeline is None:
             raise UnsupportedTable(f"{self._storage.uri} has no metadata table that can have the partition {name}")
-        context = replace(self._context, options=self._context.options.merged(options))
-        self._add(kind, name, context, data, times)
+        return kind, replace(self._context, options=self._context.options.merged(options))
+
+    def _check_kept(self, name: str) -> None:
         if name not in self._names:
             raise UnsupportedTable(f"{name} of {self._storage.uri} was made, and cannot be kept up to date")
+
+    def start_build(self, name: str, options: Options, indexing: Instant, verify: Callable[[], None]) -> None:
+        """Begin to build a partition, as `MetadataHook.start_build`; leftovers of its name are deleted."""
+        kind, context = self._place(name, options)
+        if name in self._in_work:
+            raise CommitConflict(f"{name} of {self._storage.uri} is being built by another process: wait for it")
+        remove_folder(self._storage, f"{METADATA_TABLE}/{name}", self._lock.verify)
+        self._build = IndexBuild(kind, name, context, indexing.requested, verify)
+
+    def build(self, now: Callable[[], int]) -> None:
+        """Read the table, and write the partition's base files, as `MetadataHook.build`."""
+        self._building().write(now)
+
+    def announce_build(self) -> None:
+        """List the partition among those that are being built."""
+        name, properties = self._building().name, self._listed_properties()
+        announced = ",".join(dict.fromkeys([*listed(properties.get(INFLIGHT_KEY, "")), name]))
+        update_properties(self._storage, {INFLIGHT_KEY: announced}, self._lock.verify)
+
+    def catch_up(self) -> None:
+        """Read what was completed meanwhile, as `MetadataHook.catch_up`."""
+        self._building().catch_up()
+
+    def finish_build(self, data: Timeline, times: InstantSource) -> Mapping[str, str | None]:
+        """Catch up for the last time, as `MetadataHook.finish_build`."""
+        build, properties = self._building(), self._listed_properties()
+        if self._is_unsettled:
+            raise CommitConflict(f"another writer of {self._storage.uri} is completing an action: try again")
+        if build.name not in listed(properties.get(INFLIGHT_KEY, "")):
+            raise CommitConflict(f"{build.name} of {self._storage.uri} was dropped while it was built")
+        return build.finish(data, times, self._lock)
+
+    def register_build(self, changes: Mapping[str, str | None]) -> None:
+        """Register the partition that was built, whose indexing action is completed."""
+        name, properties = self._building().name, load_properties(self._storage)
+        left = ",".join(one for one in listed(properties.get(INFLIGHT_KEY, "")) if one != name)
+        names = ",".join(dict.fromkeys([*listed(properties[PARTITIONS_KEY]), name]))
+        changed = {**changes, PARTITIONS_KEY: names, INFLIGHT_KEY: left}
+        update_properties(self._storage, changed, self._lock.verify)
+        self._build = None
+        self._timeline = self._timelines.load(self._metadata)
+        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
+        self._check_kept(name)
+
+    def _building(self) -> IndexBuild:
+        if self._build is None:
+            raise RuntimeError("no partition is being built")
+        return self._build
+
+    def _listed_properties(self) -> Mapping[str, str]:
+        """Return the table's properties; raises `CommitConflict` if its metadata table was dropped meanwhile."""
+        if self._timeline is None:
+            raise CommitConflict(f"the metadata table of {self._storage.uri} was dropped while an index was built")
+        return load_properties(self._storage)
 
     def drop_partitions(self, names: Collection[str], why: str) -> None:
         """Drop partitions, the metadata table if ``files`` is among them, and log why."""
@@ -381,8 +465,11 @@ class MetadataTable:
             self.drop(why)
         if self._timeline is None:
             return
+        in_work = sorted(self._built_names.intersection(names))
+        if in_work:
+            raise CommitConflict(f"{in_work[0]} of {self._storage.uri} is being built: stop the process that builds it")
         self._kept, self._opened = [kept for kept in self._kept if kept.name not in names], None
-        drop_others(self._storage, load_properties(self._storage), self._kept, self._lock.verify, why)
+        self._drop_others(why)
 
     def drop(self, why: str) -> None:
         """Delete the metadata table, if there is one, and log why."""

@@ -18,6 +18,7 @@ from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.format.column_versions import ColumnVersions, FileNames
+from streaming_lsm.format.metadata.secondary_index import group_file_id
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
@@ -30,6 +31,7 @@ from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.default_partition import DefaultPartition
 from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
 from streaming_lsm.query.prune.expression import predicate_of
+from streaming_lsm.query.prune.expression_index import expressed
 from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
 from streaming_lsm.query.prune.file_ranges import ranged_files, read_partitions, read_slices
 from streaming_lsm.query.prune.keys import possible_keys, wanted_keys
@@ -392,12 +394,27 @@ class Queries:
         names = sorted(columns_of(predicate) & flat)
         if self.rule.takes_winner and timeline.origin is None:
             slices, skipped = self._in_partitions(timeline, slices, skipped, predicate, schema, names)
+        slices, skipped = self._in_expressions(slices, skipped, predicate, schema)
         ranges = column_ranges(self.storage, self.timeline, ranged_files(slices), names)
         if not ranges:
             return list(slices), skipped
         read = read_slices(slices, predicate, schema, ranges, takes_winner=self.rule.takes_winner)
         left = [found for found, is_read in zip(slices, read.tolist(), strict=True) if is_read]
         return left, replace(skipped, by_ranges=len(slices) - len(left))
+
+    def _in_expressions(
+        self, slices: Sequence[FileSlice], skipped: SkippedSlices, predicate: Predicate, schema: pa.Schema
+    ) -> tuple[Sequence[FileSlice], SkippedSlices]:
+        """Leave out slices without a row of a predicate, by the ranges of expressions in their files."""
+        before = len(slices)
+        for one in expressed(self.storage, predicate, schema):
+            of_index = one.name, group_file_id(one.name)
+            ranges = column_ranges(self.storage, self.timeline, ranged_files(slices), [one.column], *of_index)
+            if ranges:
+                how = one.predicate, one.schema, ranges
+                read = read_slices(slices, *how, takes_winner=self.rule.takes_winner)
+                slices = [found for found, is_read in zip(slices, read.tolist(), strict=True) if is_read]
+        return slices, replace(skipped, by_expression_index=before - len(slices))
 
     def _in_partitions(
         self,

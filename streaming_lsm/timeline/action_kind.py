@@ -10,6 +10,7 @@ from streaming_lsm.timeline.instant import WRITE_ACTIONS
 COMPACTION, LOG_COMPACTION, CLUSTERING = "compaction", "logcompaction", "clustering"
 CLEAN, ROLLBACK = "clean", "rollback"
 SAVEPOINT, RESTORE = "savepoint", "restore"
+INDEXING = "indexing"
 COMPACTIONS = (COMPACTION, LOG_COMPACTION)
 """Planned actions that merge the files of single file groups."""
 REWRITES = (*COMPACTIONS, CLUSTERING)
@@ -23,6 +24,8 @@ class OnFailure(Enum):
     """Its files are deleted and its instant leaves the timeline."""
     PUT_BACK = auto()
     """Its files are deleted and it is reverted to requested; the next run has the same instant."""
+    LEAVE = auto()
+    """Its instant leaves the timeline; no data file is its own."""
     KEEP = auto()
     """It stays inflight, and the next writer runs the same plan again, as the action is idempotent."""
 
@@ -44,7 +47,7 @@ class ActionKind:
     @property
     def has_runs(self) -> bool:
         """Whether one instant may have several runs, one after the other."""
-        return self.on_failure is not OnFailure.ROLL_BACK
+        return self.on_failure in (OnFailure.PUT_BACK, OnFailure.KEEP)
 
 
 _KINDS = {
@@ -56,6 +59,7 @@ _KINDS = {
         ActionKind(ROLLBACK, OnFailure.KEEP, is_planned=False),
         ActionKind(RESTORE, OnFailure.KEEP, is_planned=False),
         ActionKind(SAVEPOINT, OnFailure.ROLL_BACK, is_planned=False),
+        ActionKind(INDEXING, OnFailure.LEAVE, is_planned=False),
     )
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from streaming_lsm.config import Options
@@ -26,6 +26,11 @@ class MetadataHook(Protocol):
     @property
     def is_kept(self) -> bool:
         """Whether there is a metadata table that is kept up to date, or there is to be one."""
+        ...
+
+    @property
+    def partitions(self) -> Sequence[str]:
+        """Names of the partitions that are kept up to date; none without a metadata table."""
         ...
 
     @property
@@ -82,6 +87,45 @@ class MetadataHook(Protocol):
             data: timeline of the data table.
             times: instant times of the data table.
         """
+        ...
+
+    def start_build(self, name: str, options: Options, indexing: Instant, verify: Callable[[], None]) -> None:
+        """Begin to build a partition beside writers; the lock is held.
+
+        Args:
+            name: the partition.
+            options: options of the new partition, beside those of the writer.
+            indexing: the action that builds it.
+            verify: raises `Fenced` if the action is not this process's any more.
+        """
+        ...
+
+    def build(self, now: Callable[[], int]) -> None:
+        """Read the table, and write base files of the partition; the lock is not held.
+
+        Args:
+            now: the clock's time, epoch milliseconds.
+        """
+        ...
+
+    def announce_build(self) -> None:
+        """List the partition among those that are being built; the lock is held."""
+        ...
+
+    def catch_up(self) -> None:
+        """Read what was completed since, until little is left; the lock is not held."""
+        ...
+
+    def finish_build(self, data: Timeline, times: InstantSource) -> Mapping[str, str | None]:
+        """Catch up for the last time, and complete the partition's delta commit; the lock is held.
+
+        Returns:
+            Changes of the table's properties for `register_build`.
+        """
+        ...
+
+    def register_build(self, changes: Mapping[str, str | None]) -> None:
+        """Register the partition, whose indexing action is completed; the lock is held."""
         ...
 
     def drop_partitions(self, names: Collection[str], why: str) -> None:

@@ -25,6 +25,7 @@ from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import confirm_published, delete_decisions, open_run, publish, undo, undo_run
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, decision_path
+from streaming_lsm.txn.indexing import leave_timeline
 from streaming_lsm.txn.locked_table import LockedTable
 from streaming_lsm.txn.plan_record import accept_plan, plan_record_path
 from streaming_lsm.txn.planned_actions import create_pending, delete_uncommitted_files, revert_to_requested
@@ -68,15 +69,18 @@ class PendingAction:
         self.claim = Claim(storage, instant.requested, lock.owner, alone=alone)
         heartbeat.follow(self.claim)
 
-    def begin_write(self) -> None:
-        """Create the files of a new write; its tasks may create data files from now on.
+    def begin_write(self, plan: bytes | None = None) -> None:
+        """Create the files of a new write or indexing; tasks of a write may create data files from now on.
+
+        Args:
+            plan: content of the requested file; by default that of a write.
 
         Raises:
             CommitConflict: see `create_pending`.
         """
         # Before the instant: one with files and without markers counts as completed before (see `check_pending`).
         self._storage.make_folder(marker_folder(self.instant.requested))
-        create_pending(self._storage, self.instant, _request(self.instant))
+        create_pending(self._storage, self.instant, _request(self.instant) if plan is None else plan)
         create_pending(self._storage, self.instant.at(State.INFLIGHT))
 
     @staticmethod
@@ -220,7 +224,10 @@ class PendingAction:
                     revert_to_requested(self._storage, self._lock, pending)
         elif undo(self._storage, pending, self._decision_path):
             table.metadata.roll_back(pending)
-            roll_back(self._storage, self._lock, pending, table.times)
+            if self._kind.on_failure is OnFailure.LEAVE:
+                leave_timeline(self._storage, self._lock, pending)
+            else:
+                roll_back(self._storage, self._lock, pending, table.times)
 
     def delete_claim(self) -> None:
         """Delete the heartbeat: this process is alive, and with it the instant would count as being written."""

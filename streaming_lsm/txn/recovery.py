@@ -28,6 +28,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.completed_rollback import Unrecord, delete_revived, resume_completed
 from streaming_lsm.txn.decision import reap_decisions, settle
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
+from streaming_lsm.txn.indexing import leave_timeline, own_indexings
 from streaming_lsm.txn.lost_completion import check_later_writes, check_pending
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 from streaming_lsm.txn.planned_actions import pending_rewrites, revert_to_requested
@@ -131,7 +132,9 @@ def settle_pending(
         timeline = Timeline.load(storage, previous=timeline)
     known = (*WRITE_ACTIONS, *REWRITES, CLEAN, ROLLBACK, RESTORE)
     left = {pending.requested for pending in own}
-    found = [pending for pending in timeline.pending if pending.action in known and pending.requested not in left]
+    indexings = own_indexings(storage, timeline.pending)
+    found = [pending for pending in timeline.pending if pending.action in known or pending in indexings]
+    found = [pending for pending in found if pending.requested not in left]
     if not found:
         return timeline
     reverted, lives = RevertedActions(storage), {pending.requested for pending in living}
@@ -243,14 +246,18 @@ def recover(
         check_later_writes(timeline, min(write.requested for write in dead))
         _roll_back_writes(storage, lock, timeline, times, dead)
     reverted = _revert_rewrites(storage, lock, timeline, left)
-    if dead or reverted:
+    undone = [found for found in own_indexings(storage, timeline.pending) if found.requested not in left]
+    for indexing in undone:
+        _LOG.warning("undoing %s in %s, whose process is dead", indexing.path, storage.uri)
+        leave_timeline(storage, lock, indexing)
+    if dead or reverted or undone:
         timeline = Timeline.load(storage, previous=timeline)
     _reap_markers(storage, lock, timeline)
     _reap_heartbeats(storage, lock, timeline)
     reap_decisions(storage, lock, frozenset(instant.requested for instant in timeline.pending))
     if sweep:
         finish_update(storage, lock.verify)
-    if sweep or is_restored or is_changed or dead or reverted or lock.formers:
+    if sweep or is_restored or is_changed or dead or reverted or undone or lock.formers:
         for folder in (".hoodie", TIMELINE_FOLDER, SCHEMA_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
             storage.sweep(folder)
     return timeline

@@ -28,6 +28,7 @@ from streaming_lsm.errors import (
     WriteConflict,
 )
 from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.actions.index_plan import IndexPlan
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
 from streaming_lsm.format.table.config import TableConfig
@@ -35,7 +36,7 @@ from streaming_lsm.lock.heartbeat import Heartbeat
 from streaming_lsm.lock.lock import LockWait
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import COMPACTIONS, planned_kind
+from streaming_lsm.timeline.action_kind import COMPACTIONS, INDEXING, planned_kind
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import update_properties
@@ -47,6 +48,7 @@ from streaming_lsm.txn.completed_rollback import objection, roll_back_completed
 from streaming_lsm.txn.conflict import Replacing, check_conflicts
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.dropped_columns import dropped_columns, dropped_entry
+from streaming_lsm.txn.indexing import OWNER_KEY
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
@@ -299,6 +301,52 @@ class Transaction:
             Fenced: another writer took the lock.
         """
         self._metadata.add_partition(name, options, self.timeline, self._table.times)
+
+    def build_index(self, name: str, options: Options) -> Instant | None:
+        """Build a partition of the metadata table while other writers go on, by an indexing action.
+
+        The steps: plan it; read the table and write the base files; list it among the partitions that are being built;
+        read what was completed meanwhile; complete it with the rest. The lock is held for the first, the third and the
+        last one. To be called right after the lock was acquired.
+
+        Args:
+            name: the partition, other than ``files``.
+            options: options of the partition, beside those of the transaction.
+
+        Returns:
+            The completed action; None if the table has the partition.
+
+        Raises:
+            CommitConflict: another process builds the partition; or the columns of the table
+                changed, or the index was dropped, meanwhile; or another writer is completing an action.
+            CorruptFileError, UnsupportedTable: it cannot be made for this table.
+            Fenced: another writer took this one for dead.
+        """
+        if name in self._metadata.partitions:
+            return None
+        self._verify_lock()
+        indexing, token = Instant(self._table.times.next(), INDEXING, State.REQUESTED), self._lock.owner.token
+        plan = IndexPlan(name, _last_write(self.timeline), {OWNER_KEY: token})
+        self._action = PendingAction(self._storage, self._lock, self._heartbeat, indexing)
+        self._metadata.start_build(name, options, indexing, self._action.claim.verify)
+        self._action.begin_write(plan.encode())
+        self._release(indexing.at(State.INFLIGHT))
+        self._metadata.build(self._table.times.now_ms)
+        self._lock_again()
+        self._metadata.announce_build()
+        self._release(indexing.at(State.INFLIGHT))
+        self._metadata.catch_up()
+        self._lock_again()
+        changes = self._metadata.finish_build(self.timeline, self._table.times)
+        completed = indexing.completed_at(self._table.times.next())
+        self._verify_lock()
+        self._action.publish(completed, plan.encode_completed(_last_write(self.timeline)))
+        # Readers ignore its logs until it is completed.
+        self._metadata.register_build(changes)
+        if not self._table.release(completed):
+            self._action.confirm(completed)
+        self._action.clean_up(completed)
+        return completed
 
     def drop_indexes(self, names: Collection[str], why: str) -> None:
         """Drop partitions of the metadata table, all of it if ``files`` is among them, and log why.
@@ -582,3 +630,8 @@ class Transaction:
         except Exception:
             _LOG.warning("the heartbeat of an instant in %s cannot be read", self._storage.uri, exc_info=True)
         return None
+
+
+def _last_write(timeline: Timeline) -> str:
+    """Return the requested time of the last completed write; empty without one."""
+    return max((write.requested for write in timeline.completed_writes), default="")

@@ -19,7 +19,7 @@ from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTab
 from streaming_lsm.format.actions.commit import CommitMetadata, WrittenRanges
 from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
 from streaming_lsm.lock.lock import TableLock
-from streaming_lsm.metadata.changed_keys import StoredKeys
+from streaming_lsm.metadata.changed_keys import FileSizes, StoredKeys
 from streaming_lsm.metadata.changed_ranges import PartitionRows, StoredRanges, added_ranges
 from streaming_lsm.metadata.changed_values import StoredValues
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
@@ -39,6 +39,10 @@ StoredBloom = Callable[[Storage, str], tuple[str, bytes] | None]
 """Reads the bloom filter of a base file; see `streaming_lsm.index.stored_blooms.stored_bloom`."""
 
 
+StoredExpression = Callable[[Storage, str, str, str], list[dict[str, Any]]]
+"""Finds the range of an expression; see `streaming_lsm.index.stored_expressions.stored_expression`."""
+
+
 @dataclass(frozen=True)
 class FileReaders:
     """Read from data files what partitions record of them; given by rooms that read data files.
@@ -48,12 +52,14 @@ class FileReaders:
         bloom: reads the bloom filter of a base file.
         keys: finds record keys.
         values: finds the values of a column.
+        expression: finds the ranges of an expression.
     """
 
     ranges: StoredRanges
     bloom: StoredBloom
     keys: StoredKeys
     values: StoredValues
+    expression: StoredExpression
 
 
 @dataclass(frozen=True)
@@ -198,8 +204,28 @@ class Snapshot:
 
     data: Timeline
     properties: Mapping[str, str]
-    files: Mapping[str, Mapping[str, int]]
+    files: FileSizes
     instant: str
+
+
+CatchUp = Callable[[Snapshot, Snapshot], Sequence[NewRecords]]
+"""Returns the records by which a state of the table differs from the one before, encoded for logs.
+
+It is called with one state after the other, the first one that from which the partition was built. Records of a key
+replace those of an earlier call. Raises an error of `DAMAGE` if a file cannot be read."""
+
+
+def changes_between(before: Snapshot, after: Snapshot) -> FileChanges:
+    """Return the files that were added and deleted between two states of a table."""
+
+    def without(files: FileSizes, others: FileSizes) -> FileSizes:
+        found = {
+            path: {n: s for n, s in sizes.items() if n not in others.get(path, ())} for path, sizes in files.items()
+        }
+        return {path: sizes for path, sizes in found.items() if sizes}
+
+    deleted = without(before.files, after.files)
+    return FileChanges(without(after.files, before.files), {path: list(names) for path, names in deleted.items()})
 
 
 @dataclass(frozen=True)
@@ -209,11 +235,13 @@ class NewPartition:
     Attributes:
         groups: all its file groups.
         records: records of the base files, made one by one; a group without records gets none.
+        catch_up: see `CatchUp`.
         definition: the index definition of the partition's name, if it has one.
     """
 
     groups: Sequence[MetadataFileGroup]
     records: Iterable[NewRecords]
+    catch_up: CatchUp
     definition: Mapping[str, Any] | None = None
 
 

@@ -24,10 +24,17 @@ from streaming_lsm.format.metadata.bloom_filters import (
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.metadata.changed_ranges import shares, split_records
-from streaming_lsm.metadata.commit import NewRecords
+from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_blooms import newest_filters
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
-from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
+from streaming_lsm.metadata.partitions.base import (
+    Encoded,
+    NewPartition,
+    RecordedAction,
+    Snapshot,
+    TableContext,
+    changes_between,
+)
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.parallel import read_in_threads
@@ -53,8 +60,15 @@ class BloomFilters:
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the filters of the base files that an action adds, and tombstones for those that it deletes."""
-        rows = _filters(self.context, _base_files(action.changes.added))
-        for partition, name in _base_files(action.changes.deleted):
+        return self._changed(action.changes)
+
+    def caught_up(self, before: Snapshot, after: Snapshot) -> list[NewRecords]:
+        """Return the filters of new base files, and tombstones for those that are gone; see `CatchUp`."""
+        return self._changed(changes_between(before, after))
+
+    def _changed(self, changes: FileChanges) -> list[NewRecords]:
+        rows = _filters(self.context, _base_files(changes.added))
+        for partition, name in _base_files(changes.deleted):
             tombstone = filter_row("", name.instant, b"", is_deleted=True)
             rows.append((filter_key(partition, str(name)), tombstone))
         keys, filters = _sorted(rows)
@@ -93,7 +107,7 @@ class BloomFiltersKind:
         for group, wanted in shares(keys, groups):
             values = encode_filters(records.filter(wanted), str(base_name(group.file_id, snapshot.instant)))
             new.append(NewRecords(group, texts.filter(wanted).cast(pa.binary()), values))
-        return NewPartition(groups, new)
+        return NewPartition(groups, new, BloomFilters(context, groups).caught_up)
 
 
 def _base_files(files: Mapping[str, Iterable[str]]) -> list[_File]:

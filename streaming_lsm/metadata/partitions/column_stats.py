@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from streaming_lsm.config import METADATA_COLUMN_STATS, METADATA_RANGED_COLUMNS, Options
 from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.format.actions.commit import WrittenRanges
 from streaming_lsm.format.metadata.column_stats import FILE_ID, PARTITION, encode_range_rows
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.metadata.changed_ranges import deleted_ranges, keyed_rows, shares, split_records
@@ -22,7 +23,14 @@ from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.followed_columns import MOST_COLUMNS, flat_columns
 from streaming_lsm.metadata.index_definitions import put_definition, ranged_columns, ranges_definition
-from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
+from streaming_lsm.metadata.partitions.base import (
+    Encoded,
+    NewPartition,
+    RecordedAction,
+    Snapshot,
+    TableContext,
+    changes_between,
+)
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
 from streaming_lsm.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
 from streaming_lsm.storage.base import Storage
@@ -53,8 +61,15 @@ class ColumnStats:
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the ranges of columns in the files that an action adds, and tombstones for those that it deletes."""
         self._follow(action)
-        added = self.context.ranges(action.changes, self.columns, action.ranges)
-        keys, rows = keyed_rows([*added, *deleted_ranges(action.changes, self.columns)])
+        return self._changed(action.changes, action.ranges)
+
+    def caught_up(self, before: Snapshot, after: Snapshot) -> list[NewRecords]:
+        """Return the ranges of new files, and tombstones for those that are gone; see `CatchUp`."""
+        return self._changed(changes_between(before, after), {})
+
+    def _changed(self, changes: FileChanges, written: Mapping[str, WrittenRanges]) -> list[NewRecords]:
+        added = self.context.ranges(changes, self.columns, written)
+        keys, rows = keyed_rows([*added, *deleted_ranges(changes, self.columns)])
         return split_records(keys, encode_range_rows(rows, None), self.groups) if rows else []
 
     def _follow(self, action: RecordedAction) -> None:
@@ -110,7 +125,8 @@ class ColumnStatsKind:
             of_group = list(compress(rows, wanted.to_pylist()))
             values = encode_range_rows(of_group, str(base_name(group.file_id, snapshot.instant)))
             records.append(NewRecords(group, texts.filter(wanted).cast(pa.binary()), values))
-        return NewPartition(groups, records, ranges_definition(name, columns))
+        catch_up = ColumnStats(context, columns, groups).caught_up
+        return NewPartition(groups, records, catch_up, ranges_definition(name, columns))
 
 
 def _chosen(data: Timeline, properties: Mapping[str, str], columns: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ nothing is read for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,14 @@ from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSl
 from streaming_lsm.metadata.followed_columns import flat_columns
 from streaming_lsm.metadata.index_definitions import ranged_columns
 from streaming_lsm.metadata.partition_ranges import of_types, united_ranges
-from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
+from streaming_lsm.metadata.partitions.base import (
+    Encoded,
+    NewPartition,
+    RecordedAction,
+    Snapshot,
+    TableContext,
+    changes_between,
+)
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
 from streaming_lsm.storage.base import Storage
 
@@ -48,6 +55,21 @@ class PartitionStats:
     groups: Sequence[MetadataFileGroup]
     name = PARTITION
     definition = column_stats.PARTITION
+    _added: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def caught_up(self, before: Snapshot, after: Snapshot) -> list[NewRecords]:
+        """Return the ranges of all files that are new since the first call, united by partition; see `CatchUp`."""
+        found = self.context.ranges(FileChanges(changes_between(before, after).added), self.columns)
+        self._added += found
+        touched = {partition for partition, _ in found}
+        return self._united([row for row in self._added if row[0] in touched])
+
+    def _united(self, found: PartitionRows) -> list[NewRecords]:
+        keys, ranges = united_by_partition(found)
+        (group,) = self.groups
+        # They are few: as columns they would take milliseconds.
+        values = encode_range_rows(range_rows(ranges), None, of_partitions=True)
+        return [NewRecords(group, keys, values)] if len(keys) else []
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the ranges of columns in the files that an action adds, united by partition.
@@ -59,11 +81,7 @@ class PartitionStats:
             return []
         self.columns = action.followed(self.columns, self.context.options)
         self._check_types(action)
-        keys, ranges = united_by_partition(self.context.ranges(action.changes, self.columns, action.ranges))
-        (group,) = self.groups
-        # They are few: as columns they would take milliseconds.
-        values = encode_range_rows(range_rows(ranges), None, of_partitions=True)
-        return [NewRecords(group, keys, values)] if len(keys) else []
+        return self._united(self.context.ranges(action.changes, self.columns, action.ranges))
 
     def _check_types(self, action: RecordedAction) -> None:
         before, after = (flat_columns(avro) if avro else {} for avro in action.schemas)
@@ -121,7 +139,8 @@ class PartitionStatsKind:
         keys, ranges = united_by_partition(of_types(found, flat_columns(avro) if avro else {}))
         group = MetadataFileGroup(name, FILE_ID.format(0))
         values = encode_ranges(ranges, str(base_name(group.file_id, snapshot.instant)), of_partitions=True)
-        return NewPartition([group], [NewRecords(group, keys, values)] if len(keys) else [])
+        catch_up = PartitionStats(context, columns, [group]).caught_up
+        return NewPartition([group], [NewRecords(group, keys, values)] if len(keys) else [], catch_up)
 
 
 def _check_partitioned(properties: Mapping[str, str]) -> None:

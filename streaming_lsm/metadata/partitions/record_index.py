@@ -8,7 +8,7 @@ more. Compactions and cleans do not change locations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from streaming_lsm.format.metadata.record_index import (
 )
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.properties import BUCKET_INDEX, GLOBAL_INDEXES, INDEX_TYPE_KEY
-from streaming_lsm.metadata.changed_keys import GroupKeys, Texts
+from streaming_lsm.metadata.changed_keys import GroupKeys, KeysSince, Texts
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice, is_first
@@ -40,6 +40,7 @@ from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import instant_ms
 from streaming_lsm.timeline.timeline import Timeline
 
+_NONE: Texts = pa.chunked_array([], pa.string())
 _OWN_TOKEN = "0-0-0"
 _KEEPS_LOCATIONS = ("COMPACT", "LOG_COMPACT")
 
@@ -79,8 +80,12 @@ class RecordIndexPartition:
         if any(write.action == "replacecommit" for write in data.completed_writes):
             check_replacements(Timeline.load(self.context.metadata), data, PARTITION)
         found = list(self.context.readers.keys.changed(self.context.storage, data, running, commit))
+        return self.located(found, self._elsewhere(found, data) if None in self.shards else None)
+
+    def located(self, found: Sequence[GroupKeys], elsewhere: Any) -> list[NewRecords]:
+        """Return the records of keys of the table's file groups; keys that are `elsewhere`, too, are not deleted."""
         if None in self.shards:
-            return self._changed(found, self.shards[None], self._elsewhere(found, data))
+            return self._changed(found, self.shards[None], elsewhere)
         return [new for path in sorted({one.partition for one in found}) for new in self._of_partition(path, found)]
 
     def _of_partition(self, path: str, found: Sequence[GroupKeys]) -> list[NewRecords]:
@@ -159,6 +164,57 @@ class RecordIndexPartition:
                 yield from distributed(merged, [shard_file_id(number, path) for number in range(more)], instant)
 
 
+@dataclass
+class _CatchUp:
+    """Compares the keys of file groups of the table with those that they had; see `CatchUp`.
+
+    Attributes:
+        kept: the partition, whose `shards` grow with new partitions of the table.
+        known: keys by partition path and file id: all keys, and what was logged since, live and dead.
+    """
+
+    kept: RecordIndexPartition
+    known: dict[tuple[str, str], tuple[Texts, list[tuple[Texts, Texts]]]]
+
+    def __call__(self, before: Snapshot, after: Snapshot) -> list[NewRecords]:
+        context, states = self.kept.context, (before.data, before.files, after.data, after.files)
+        # Read to the end before anything is taken over: it is read again if a file is gone.
+        since = list(context.readers.keys.since(context.storage, *states))
+        found = [self._difference(one) for one in since]
+        if None in self.kept.shards:
+            self._check_repeated(found)
+        new = self.kept.located(found, None)
+        made = [one.group.file_id for one in new]
+        self.kept = replace(self.kept, shards=by_partition({*made, *(group.file_id for group in self.kept.groups)}))
+        return new
+
+    def _difference(self, since: KeysSince) -> GroupKeys:
+        """Return the keys that a file group has got, or may have, and those that it has lost; they are known then."""
+        one, group = since.keys, (since.keys.partition, since.keys.file_id)
+        if not since.is_whole:
+            self.known.setdefault(group, (_NONE, []))[1].append((one.live, one.dead))
+            return one
+        had = self._keys(group)
+        self.known[group] = one.live, []
+        return replace(one, live=_without(one.live, had), dead=_without(had, one.live))
+
+    def _keys(self, group: tuple[str, str]) -> Texts:
+        keys, logged = self.known.get(group, (_NONE, []))
+        for live, dead in logged:
+            keys = pa.chunked_array([*_without(_without(keys, dead), live).chunks, *live.chunks], pa.string())
+        return keys
+
+    def _check_repeated(self, found: Sequence[GroupKeys]) -> None:
+        """Check that no key that was added has a row in another file group; raises `UnsupportedTable`."""
+        added = [one for one in found if len(one.live)] if self.kept.may_repeat else []
+        for group in self.known if added else ():
+            others = _whole(one.live for one in added if (one.partition, one.file_id) != group)
+            keys = self._keys(group)
+            repeated = keys.filter(pc.is_in(keys, value_set=others))
+            if len(repeated):
+                raise _repeated(repeated[0].as_py())
+
+
 class RecordIndexKind:
     """See `PartitionKind`."""
 
@@ -220,7 +276,12 @@ class RecordIndexKind:
             keys = ShardedKeys(((number, one.live) for number, one in enumerate(of_path)), count)
             built.append(_Shards(groups, keys, _places(of_path, _zone(snapshot.properties))))
         records = (new for shards in built for new in shards.records(snapshot.instant))
-        return NewPartition([group for shards in built for group in shards.groups], records, _definition(by_path))
+        groups = [group for shards in built for group in shards.groups]
+        zone, may_repeat = _zone(snapshot.properties), _may_repeat(context.options, snapshot.properties)
+        made = by_partition(group.file_id for group in groups)
+        kept = RecordIndexPartition(context, made, zone, may_repeat, name)
+        catch_up = _CatchUp(kept, {(one.partition, one.file_id): (one.live, []) for one in found})
+        return NewPartition(groups, records, catch_up, _definition(by_path))
 
 
 @dataclass(frozen=True)
@@ -290,6 +351,10 @@ def _milliseconds(instant: str, zone: str) -> int:
         return instant_ms(instant, zone)
     except ValueError:  # a special instant of Hudi
         return 0
+
+
+def _without(keys: Texts, others: Texts) -> Texts:
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=_whole([others])))) if len(keys) and len(others) else keys
 
 
 def _whole(parts: Iterable[Texts]) -> Any:

@@ -11,6 +11,7 @@ from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.metadata.partitions.base import PartitionKind
 from streaming_lsm.metadata.partitions.bloom_filters import BloomFiltersKind
 from streaming_lsm.metadata.partitions.column_stats import ColumnStatsKind
+from streaming_lsm.metadata.partitions.expression_index import ExpressionIndexKind
 from streaming_lsm.metadata.partitions.partition_stats import PartitionStatsKind
 from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
 from streaming_lsm.metadata.partitions.secondary_index import SecondaryIndexKind
@@ -21,6 +22,7 @@ KINDS: Sequence[PartitionKind] = (
     BloomFiltersKind(),
     RecordIndexKind(),
     SecondaryIndexKind(),
+    ExpressionIndexKind(),
 )
 """In the order in which partitions are created, opened and recorded."""
 

@@ -86,11 +86,7 @@ class SecondaryIndex:
         if any(write.action == "replacecommit" for write in data.completed_writes):
             check_replacements(Timeline.load(self.context.metadata), data, self.name)
         found = self.context.readers.values.changed(self.context.storage, data, running, commit, self.column)
-        pairs = [(_entries(before), _entries(after)) for before, after in found]
-        added = _joined(_without(after, before) for before, after in pairs)
-        # A row may move to another file group.
-        deleted = _without(_joined(_without(before, after) for before, after in pairs), added)
-        return list(_of_groups(added, deleted, self.groups))
+        return _changed([(_entries(before), _entries(after)) for before, after in found], self.groups)
 
     def merged(
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
@@ -98,6 +94,32 @@ class SecondaryIndex:
         """Merge a slice: the entries that are not deleted."""
         keys: Any = newest_entries(found, metadata, counts)
         return keys.cast(pa.binary()), encode_entries(len(keys), base_name)
+
+
+@dataclass
+class _CatchUp:
+    """Compares the entries of file groups of the table with those that they had; see `CatchUp`.
+
+    Attributes:
+        context: the table.
+        column: the indexed column.
+        groups: the file groups of the index.
+        known: entries by partition path and file id.
+    """
+
+    context: TableContext
+    column: str
+    groups: Sequence[MetadataFileGroup]
+    known: dict[tuple[str, str], Any]
+
+    def __call__(self, before: Snapshot, after: Snapshot) -> list[NewRecords]:
+        none: Any = pa.array([], pa.string())
+        states = before.data, before.files, after.data, after.files
+        found = self.context.readers.values.since(self.context.storage, *states, self.column)
+        new = {rows.group: _entries(rows) for rows in found}
+        pairs = [(self.known.get(group, none), entries) for group, entries in new.items()]
+        self.known |= new
+        return _changed(pairs, self.groups)
 
 
 class SecondaryIndexKind:
@@ -145,10 +167,13 @@ class SecondaryIndexKind:
             raise UnsupportedTable(f"secondary indexes are made in tables of version {_SINCE} and later")
         _check_record_index(context, snapshot.properties)
         live = context.readers.values.live(context.storage, snapshot.data, snapshot.files, column)
-        entries = _joined(_entries(rows) for rows in live)
+        known = {rows.group: _entries(rows) for rows in live}
+        entries = _joined(known.values())
         count = _sizing(context.options).shards(len(entries))
         groups = [MetadataFileGroup(name, group_file_id(name).format(number)) for number in range(count)]
-        return NewPartition(groups, _base_records(entries, groups, snapshot.instant), _definition(name, column))
+        catch_up = _CatchUp(context, column, groups, known)
+        records = _base_records(entries, groups, snapshot.instant)
+        return NewPartition(groups, records, catch_up, _definition(name, column))
 
 
 _SINCE = 9
@@ -178,6 +203,14 @@ def _definition(name: str, column: str) -> dict[str, Any]:
 def _sizing(options: Options) -> Sizing:
     least, most = options[config.RECORD_INDEX_MIN_GROUPS], options[config.RECORD_INDEX_MAX_GROUPS]
     return Sizing(least, most, options[config.RECORD_INDEX_GROWTH], options[config.RECORD_INDEX_GROUP_BYTES])
+
+
+def _changed(pairs: Sequence[tuple[Any, Any]], groups: Sequence[MetadataFileGroup]) -> list[NewRecords]:
+    """Return the records of file groups of the table whose entries changed, given those before and after."""
+    added = _joined(_without(after, before) for before, after in pairs)
+    # A row may move to another file group.
+    deleted = _without(_joined(_without(before, after) for before, after in pairs), added)
+    return list(_of_groups(added, deleted, groups))
 
 
 def _entries(rows: RowValues) -> Any:

@@ -33,7 +33,7 @@ class Explanation:
         skipped, counts = self.skipped, self.counts
         whole = self.slices + skipped.by_partition + skipped.by_bucket
         whole += skipped.by_record_index + skipped.by_secondary_index
-        whole += skipped.by_ranges + skipped.by_partition_ranges
+        whole += skipped.by_ranges + skipped.by_partition_ranges + skipped.by_expression_index
         partitions = skipped.partitions + skipped.partitions_read
         if partitions:
             yield _line("partitions", partitions, ("by partition columns", skipped.partitions))
@@ -45,6 +45,7 @@ class Explanation:
             ("by record_index", skipped.by_record_index),
             ("by a secondary index", skipped.by_secondary_index),
             ("by partition_stats", skipped.by_partition_ranges),
+            ("by an expression index", skipped.by_expression_index),
             ("by column_stats", skipped.by_ranges),
         )
         yield _line(

@@ -29,6 +29,7 @@ class SkippedSlices:
         by_ranges: other slices, whose files have no row of it by the ranges of columns in the metadata table.
         by_record_index: other slices, without a key of it by the record index of the metadata table.
         by_secondary_index: the same, of keys that a secondary index has for a value of it.
+        by_expression_index: other slices, whose files have no row of it by the ranges of an expression index.
         by_partition_ranges: other slices, in partitions without a row of it by the ranges of columns there.
         partitions: partitions without a row of the filter, by their partition columns.
         partitions_read: all others.
@@ -42,6 +43,7 @@ class SkippedSlices:
     by_record_index: int = 0
     by_secondary_index: int = 0
     by_partition_ranges: int = 0
+    by_expression_index: int = 0
 
 
 @dataclass(frozen=True)

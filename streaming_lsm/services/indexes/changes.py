@@ -26,6 +26,7 @@ from streaming_lsm.metadata.partitions.registry import is_known
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.services.indexes.names import (
     COLUMN_STATS,
+    EXPRESSION,
     FILES,
     OPTIONS,
     RECORD_INDEX,
@@ -66,8 +67,7 @@ def create_index(context: ServiceContext, name: str, form: Options) -> None:
     if name != FILES and FILES not in registered:
         raise ConfigError(f"{context.storage.uri} has no metadata table: create the index {FILES!r} first")
     context.timelines.known = None
-    with context.new_transaction(Beside.ALL) as tx:
-        tx.add_index(name, form)
+    _make(context, name, form)
 
 
 def drop_index(context: ServiceContext, name: str) -> None:
@@ -116,15 +116,23 @@ def rebuild_indexes(context: ServiceContext, names: Sequence[str]) -> list[str]:
     context.timelines.known = None
     with context.new_transaction(Beside.ALL) as tx:
         tx.drop_indexes(made, "built again on request")
-        for name in made:
-            tx.add_index(name, forms.get(name, Options()))
+    for name in made:
+        _make(context, name, forms.get(name, Options()))
     _LOG.info("built %s of %s again", ", ".join(made), context.storage.uri)
     return made
 
 
+def _make(context: ServiceContext, name: str, form: Options) -> None:
+    with context.new_transaction(Beside.ALL) as tx:
+        if name == FILES:
+            tx.add_index(name, form)
+        else:
+            tx.build_index(name, form)
+
+
 def _check_known(name: str) -> None:
     if not is_known(name):
-        expected = f"{', '.join(OPTIONS)} and {SECONDARY}<name>"
+        expected = f"{', '.join(OPTIONS)}, {SECONDARY}<name> and {EXPRESSION}<name>"
         raise ConfigError(f"there is no index {name!r} that can be created: expected one of {expected}")
 
 
@@ -154,6 +162,16 @@ def _forms(storage: Storage, data: Timeline, given: Options) -> Mapping[str, Opt
             name: Options({config.SECONDARY_INDEX_COLUMN.key: columns[0]})
             for name, columns in columns_of.items()
             if name.startswith(SECONDARY) and isinstance(columns, list) and columns
+        },
+        **{
+            name: Options(
+                {
+                    config.EXPRESSION_COLUMN.key: columns[0],
+                    config.EXPRESSION_FUNCTION.key: found[name].get("indexFunction"),
+                }
+            )
+            for name, columns in columns_of.items()
+            if name.startswith(EXPRESSION) and isinstance(columns, list) and columns
         },
         COLUMN_STATS: Options({config.METADATA_RANGED_COLUMNS.key: ranged} if ranged else {}),
         RECORD_INDEX: Options({config.PARTITIONED_RECORD_INDEX.key: by_path} if by_path is not None else {}),

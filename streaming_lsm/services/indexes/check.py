@@ -23,6 +23,7 @@ from streaming_lsm.services.context import ServiceContext, read_clean_plan
 from streaming_lsm.services.indexes.bloom_check import check_bloom_filters
 from streaming_lsm.services.indexes.data_readers import DATA_READERS, DataFault
 from streaming_lsm.services.indexes.entry_check import check_secondary_index
+from streaming_lsm.services.indexes.expression_check import check_expression_index
 from streaming_lsm.services.indexes.findings import (
     BEHIND,
     DAMAGED,
@@ -35,6 +36,7 @@ from streaming_lsm.services.indexes.key_check import check_record_index
 from streaming_lsm.services.indexes.names import (
     BLOOM_FILTERS,
     COLUMN_STATS,
+    EXPRESSION,
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
@@ -180,6 +182,8 @@ def _check_of(name: str) -> Check:
         return _check_files
     if name.startswith(SECONDARY):
         return partial(check_secondary_index, name)
+    if name.startswith(EXPRESSION):
+        return partial(check_expression_index, name)
     if name not in _CHECKS:
         raise UnsupportedTable("another program made it; the next write drops it")
     return _CHECKS[name]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.index.file_readers import FILE_READERS
-from streaming_lsm.metadata.changed_keys import GroupKeys
+from streaming_lsm.metadata.changed_keys import FileSizes, GroupKeys, KeysSince
 from streaming_lsm.metadata.changed_values import RowValues
 from streaming_lsm.metadata.partitions.base import FileReaders
 from streaming_lsm.storage.base import Storage
@@ -32,9 +32,15 @@ class DataFault(Exception):
 class _DataKeys:
     """Reads record keys of data files; see `StoredKeys`."""
 
-    def live(self, storage: Storage, data: Timeline, files: Mapping[str, Mapping[str, int]]) -> Iterator[GroupKeys]:
+    def live(self, storage: Storage, data: Timeline, files: FileSizes) -> Iterator[GroupKeys]:
         with _of_data():
             yield from FILE_READERS.keys.live(storage, data, files)
+
+    def since(
+        self, storage: Storage, before: Timeline, old_files: FileSizes, after: Timeline, new_files: FileSizes
+    ) -> Iterator[KeysSince]:
+        with _of_data():
+            yield from FILE_READERS.keys.since(storage, before, old_files, after, new_files)
 
     def changed(self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata) -> Iterator[GroupKeys]:
         with _of_data():
@@ -44,11 +50,21 @@ class _DataKeys:
 class _DataValues:
     """Reads values of columns in data files; see `StoredValues`."""
 
-    def live(
-        self, storage: Storage, data: Timeline, files: Mapping[str, Mapping[str, int]], column: str
-    ) -> Iterator[RowValues]:
+    def live(self, storage: Storage, data: Timeline, files: FileSizes, column: str) -> Iterator[RowValues]:
         with _of_data():
             yield from FILE_READERS.values.live(storage, data, files, column)
+
+    def since(
+        self,
+        storage: Storage,
+        before: Timeline,
+        old_files: FileSizes,
+        after: Timeline,
+        new_files: FileSizes,
+        column: str,
+    ) -> Iterator[RowValues]:
+        with _of_data():
+            yield from FILE_READERS.values.since(storage, before, old_files, after, new_files, column)
 
     def changed(
         self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata, column: str
@@ -76,5 +92,12 @@ def _data_bloom(storage: Storage, path: str) -> tuple[str, bytes] | None:
         return FILE_READERS.bloom(storage, path)
 
 
-DATA_READERS = FileReaders(ranges=_data_ranges, bloom=_data_bloom, keys=_DataKeys(), values=_DataValues())
+def _data_expression(storage: Storage, path: str, function: str, column: str) -> list[dict[str, Any]]:
+    with _of_data():
+        return FILE_READERS.expression(storage, path, function, column)
+
+
+DATA_READERS = FileReaders(
+    ranges=_data_ranges, bloom=_data_bloom, keys=_DataKeys(), values=_DataValues(), expression=_data_expression
+)
 """They raise `DataFault` in place of `CorruptFileError`."""

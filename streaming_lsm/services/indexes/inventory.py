@@ -75,9 +75,7 @@ def list_indexes(context: ServiceContext) -> tuple[IndexState, ...]:
     definitions, why = _definitions(context, properties)
     found = [_state(context, data, name, definitions.get(name, {}), why) for name in registered]
     found += [
-        IndexState(name, BEING_BUILT, False, note="another program builds it; the next write drops it")
-        for name in building
-        if name not in registered
+        IndexState(name, BEING_BUILT, False, note="it is being built") for name in building if name not in registered
     ]
     there = {*registered, *building}
     absent = [IndexState(name, ABSENT, True, note=f"{option.key}=true makes it") for name, option in OPTIONS.items()]

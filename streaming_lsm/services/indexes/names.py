@@ -13,6 +13,7 @@ from streaming_lsm.config import Option, Options
 from streaming_lsm.format.metadata import (
     bloom_filters,
     column_stats,
+    expression_index,
     files_partition,
     partition_stats,
     record_index,
@@ -27,6 +28,8 @@ BLOOM_FILTERS = bloom_filters.PARTITION
 RECORD_INDEX = record_index.PARTITION
 SECONDARY = secondary_index.PREFIX
 """Prefix of the names of secondary indexes."""
+EXPRESSION = expression_index.PREFIX
+"""Prefix of the names of expression indexes."""
 
 OPTIONS: Mapping[str, Option[bool]] = {
     FILES: config.METADATA_ENABLE,

@@ -152,7 +152,7 @@ def check_partition_stats(state: CheckedState) -> Checked:
     stored, different = _Stored.of_partitions(state), _Differences()
     types = flat_columns(state.avro) if state.avro else {}
     for partition in sorted(state.files):
-        files = {partition: _newest(state, partition)}
+        files = {partition: newest_files(state, partition)}
         keys, expected = united_by_partition(of_types(_rows(state, files, columns), types))
         has, told = stored.of(pc.cast(keys, pa.string()))
         kept: Any = expected
@@ -187,7 +187,7 @@ def _batches(state: CheckedState) -> Iterator[Mapping[str, Mapping[str, int]]]:
         yield batch
 
 
-def _newest(state: CheckedState, partition: str) -> dict[str, int]:
+def newest_files(state: CheckedState, partition: str) -> dict[str, int]:
     """Return the files of the newest slices of a partition."""
     folder = f"{partition}/" if partition else ""
     sizes = state.files[partition]

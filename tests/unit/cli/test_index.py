@@ -96,10 +96,12 @@ def indexed(template: Path, root: Path, *, by_partition: bool = False) -> LsmTab
 def rewrite(root: Path, partition: str, change: Change) -> None:
     """Store other records in a base file of an index, the first that has some."""
     paths = sorted(path for path in (root / METADATA / partition).glob("*.hfile") if ".log." not in path.name)
-    cells = [(part.keys, part.values) for part in HFile.open(paths[0].read_bytes(), "").cells()]
+    opened = {path: [*HFile.open(path.read_bytes(), "").cells()] for path in paths}
+    first = next(path for path in paths if opened[path])
+    cells = [(part.keys, part.values) for part in opened[first]]
     keys, values = (pa.concat_arrays(list(column)) for column in zip(*cells, strict=True))
-    others = [part.values for path in paths[1:] for part in HFile.open(path.read_bytes(), "").cells()]
-    paths[0].write_bytes(base_content(*change(keys, values, pa.concat_arrays([values[:0], *others])), 1, "other"))
+    others = [part.values for path in paths if path != first for part in opened[path]]
+    first.write_bytes(base_content(*change(keys, values, pa.concat_arrays([values[:0], *others])), 1, "other"))
 
 
 def without_first(keys: Any, values: Any, others: Any) -> tuple[Any, Any]:
