@@ -112,7 +112,7 @@ class MaintainedTable(ReadableTable):
 
     @names_failures
     def create_index(self, name: str, form: OptionValues | Options | None = None) -> None:
-        """Create an index of all rows and files of the table; other writers wait meanwhile.
+        """Create an index of all rows and files of the table, while other writers go on.
 
         Args:
             name: a partition of the metadata table, such as ``record_index``; ``files`` for the metadata table itself.
@@ -121,8 +121,9 @@ class MaintainedTable(ReadableTable):
         Raises:
             ConfigError: there is one, its name is not known, the options refuse it, or there is no metadata table.
             UnsupportedTable: it cannot be made for this table.
-            CommitConflict: other writers held the lock for longer than the options say to wait.
-            Fenced: another writer took the lock.
+            CommitConflict: other writers held the lock for longer than the options say to wait; another process builds
+                it; or the columns of the table changed meanwhile.
+            Fenced: another writer took this one for dead.
         """
         create_index(self._context, name, form if isinstance(form, Options) else Options(form))
 

@@ -1,4 +1,4 @@
-"""Create, drop and rebuild indexes while the table's lock is held.
+"""Create, drop and rebuild indexes; all but ``files`` are built while other writers go on.
 
 An index is registered in the table's properties last, and removed from there first: a process that dies in between
 leaves a table without it, whose readers read more files.
@@ -43,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def create_index(context: ServiceContext, name: str, form: Options) -> None:
-    """Create an index of all rows and files that the table has; other writers wait meanwhile.
+    """Create an index of all rows and files that the table has, while other writers go on.
 
     Args:
         context: the table; its options tell the form of the index, as they do for one that a write creates.
@@ -54,8 +54,8 @@ def create_index(context: ServiceContext, name: str, form: Options) -> None:
         ConfigError: there is one, its name is not known, the options refuse it, or there is no metadata table.
         UnsupportedTable: it cannot be made for this table.
         CommitConflict: other writers held the lock for longer than the options say to wait, or are completing an
-            action.
-        Fenced: another writer took the lock.
+            action; another process builds the index; or the columns of the table changed meanwhile.
+        Fenced: another writer took this one for dead.
     """
     context.config.check_changeable(context.storage.uri)
     _check_known(name)
