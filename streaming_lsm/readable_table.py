@@ -337,7 +337,7 @@ class ReadableTable:
     @names_failures
     def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
         """List the latest slice of every file group, ordered by partition and file id; raises as `scan`."""
-        return self._queries.slices(self._moment(as_of))[1]
+        return list(self._queries.slices(self._moment(as_of))[1])
 
     @names_failures
     def file_system_view(self) -> FileSystemView:
@@ -359,7 +359,7 @@ class ReadableTable:
             UnsupportedTable: the key's file groups have inline logs.
         """
         timeline, latest = self._queries.slices(None)
-        table, slices = self.config, latest
+        table, slices = self.config, list(latest)
         if table.num_buckets:
             (bucket,) = bucket_ids(pa.array([key]), table.record_key_fields, table.hash_fields, table.num_buckets)
             slices = [found for found in latest if bucket_of(found.file_id) == bucket]

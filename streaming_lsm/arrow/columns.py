@@ -66,6 +66,17 @@ def strings(column: Column) -> pa.StringArray:
     return whole
 
 
+def texts_at(texts: pa.StringArray, places: Int64s) -> pa.StringArray:
+    """Take the texts at indices."""
+    return texts.take(pa.array(places, pa.int64()))
+
+
+def text_list(texts: pa.StringArray) -> list[str]:
+    """Return texts without nulls as a list."""
+    found: Any = texts.to_pylist()
+    return found  # type: ignore[no-any-return]
+
+
 def text_bytes(texts: pa.StringArray) -> tuple[Int64s, UInt8s]:
     """Return the offsets and the UTF-8 bytes of all texts.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from streaming_lsm.errors import CommitConflict, CorruptFileError
 from streaming_lsm.file_group.cleaned_files import cleaned_files
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
+from streaming_lsm.file_group.latest_slices import FileSlices
 from streaming_lsm.file_group.lost_files import check_files
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import Names
@@ -21,7 +22,7 @@ _CLEANS = (".clean", ".clean.inflight")
 Groups = Mapping[tuple[str, str], FileSlice]
 
 
-def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list[FileSlice]]:
+def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, FileSlices]:
     """List the latest slice of every file group, together with the timeline it was listed from.
 
     The timeline is loaded before the folders are listed. A clean that runs in between may delete a slice for which the
@@ -47,9 +48,9 @@ def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list
                 raise
             time = taking[0]
             continue
-        groups = {(found.partition_path, found.file_id): found for found in slices}
         names = view.timeline.storage.names(view.timeline.folder)
         cleans = _cleans_since(view.timeline, names)
+        groups = {(found.partition_path, found.file_id): found for found in slices} if cleans else {}
         taking = [clean.requested for clean in cleans if _takes_from(clean, view, groups)]
         taking = taking or _archived_since(view.timeline, names, cleaned=bool(cleans))
         if not taking:
@@ -115,6 +116,12 @@ def _takes_from(clean: Instant, view: FileSystemView, groups: Groups) -> bool:
         ended = History(view.timeline.storage).completion_of_clean(clean.requested)
         # A writer that was stopped may have created its inflight file again, when others had archived it.
         return ended is None or ended > view.timeline.whole.last_time
+    if view.choose is not None:
+        # Of other partitions the slices may lack because they were not listed.
+        asked = view.choose(list(files)).tolist()
+        files = {
+            partition: names for (partition, names), is_asked in zip(files.items(), asked, strict=True) if is_asked
+        }
     return any(
         _is_missed(partition, file.rpartition("/")[2], view, groups)
         for partition, found in files.items()

@@ -11,105 +11,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.file_group.file_slice import BaseFile, FileSlice, LogFile
+from streaming_lsm.file_group.latest_slices import FileSlices, latest_slices
 from streaming_lsm.format.table.file_names import (
     BaseFileName,
     DataFileName,
     InlineLogName,
     LogFileName,
-    LogKind,
     parse_file_name,
 )
 from streaming_lsm.metadata.files import metadata_files
+from streaming_lsm.metadata.listed_files import ListedFiles
+from streaming_lsm.metadata.listing import ChoosePartitions
 from streaming_lsm.storage.base import FileEntry, Listing, Storage
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.partition_folders import partition_listings, refuse_special
 from streaming_lsm.timeline.timeline import Timeline
 
+__all__ = ["METADATA_FOLDER", "BaseFile", "FileSlice", "FileSystemView", "LogFile"]
+
 METADATA_FOLDER = ".hoodie"
-
-
-@dataclass(frozen=True, slots=True)
-class BaseFile:
-    """A base file: `path` relative to the table's root, `size` in bytes."""
-
-    path: str
-    name: BaseFileName
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """A log file: `path` relative to the table's root, `size` in bytes."""
-
-    path: str
-    name: LogFileName | InlineLogName
-    size: int
-
-    @property
-    def is_native(self) -> bool:
-        """Whether it is a native log, a Parquet file, rather than a sequence of inline blocks."""
-        return isinstance(self.name, LogFileName)
-
-    @property
-    def is_delete(self) -> bool:
-        """Whether it is a native delete log."""
-        return isinstance(self.name, LogFileName) and self.name.kind is LogKind.DELETES
-
-
-@dataclass(frozen=True, slots=True)
-class FileSlice:
-    """A logical group of a base file, if any, and the log files on top of it: a file group as of an instant.
-
-    Attributes:
-        partition_path: relative folder; empty when the table is not partitioned.
-        file_id: the file group.
-        base: the newest visible base file.
-        logs: visible logs that the base file has not absorbed, the oldest first (docs/format/01-table.md, "Order of log
-            files").
-    """
-
-    partition_path: str
-    file_id: str
-    base: BaseFile | None
-    logs: tuple[LogFile, ...]
-
-    @property
-    def is_native(self) -> bool:
-        """Whether all logs are native."""
-        return all(log.is_native for log in self.logs)
-
-    @property
-    def base_instant(self) -> str:
-        """The instant of the base file; empty without one."""
-        return self.base.name.instant if self.base else ""
-
-    def is_kept(self, log: LogFile) -> bool:
-        """Return whether a log holds deletes that were kept when the base file was written.
-
-        See docs/format/06-services.md, "Kept deletes".
-        """
-        return log.is_delete and log.name.instant == self.base_instant
-
-    def without_kept(self) -> FileSlice:
-        """Return the slice without the deletes that were kept: no row of the base file has a key of theirs."""
-        if not self.logs:
-            return self
-        return replace(self, logs=tuple(log for log in self.logs if not self.is_kept(log)))
-
-    @property
-    def is_base_only(self) -> bool:
-        """Whether its rows are those of its base file: there are no logs but deletes that were kept with it."""
-        return self.base is not None and not self.without_kept().logs
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Relative paths of all files, the oldest first."""
-        return (*((self.base.path,) if self.base else ()), *(log.path for log in self.logs))
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return (self.base.size if self.base else 0) + sum(log.size for log in self.logs)
 
 
 @dataclass(frozen=True)
@@ -121,6 +42,7 @@ class FileSystemView:
         timeline: the instants whose files are visible, for example those up to a point in time.
         rfc103_names: whether logs under the names of RFC-103's first text are read.
         by_metadata: whether partitions and files are listed from the metadata table, if the table has one.
+        choose: the partitions whose slices are asked for, if files are listed from the metadata table; None for all.
         unknown: a file of each instant that is on the timeline in no state; filled by `visible_name`.
     """
 
@@ -128,6 +50,7 @@ class FileSystemView:
     timeline: Timeline
     rfc103_names: bool = False
     by_metadata: bool = False
+    choose: ChoosePartitions | None = field(default=None, compare=False)
     unknown: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def partitions(self) -> list[str]:
@@ -136,18 +59,31 @@ class FileSystemView:
 
     def listings(self) -> dict[str, Listing]:
         """List each partition's direct entries; from the metadata table, its data files only."""
-        found = metadata_files(self.storage, self.timeline.layout) if self.by_metadata else None
-        return partition_listings(self.storage) if found is None else found
+        found = self._listed_by_metadata(None)
+        return partition_listings(self.storage) if found is None else found.entries()
 
-    def slices(self) -> list[FileSlice]:
+    def _listed_by_metadata(self, choose: ChoosePartitions | None) -> ListedFiles | None:
+        return metadata_files(self.storage, self.timeline.layout, choose) if self.by_metadata else None
+
+    def slices(self) -> FileSlices:
         """List the latest slice of every file group, ordered by partition and file id.
+
+        Folders are listed of all partitions, whatever is chosen: the result is checked by the files of all.
 
         Raises:
             UnsupportedTable: a partition holds logs under RFC-103 names and `rfc103_names` is not set, or data files
                 of another format than Parquet.
         """
-        listings = sorted(self.listings().items())
-        return [found for partition, entries in listings for found in self.slices_in(partition, entries)]
+        found = self._listed_by_metadata(self.choose)
+        if found is not None:
+            return latest_slices(self, found)
+        listings = replace(self, by_metadata=False).listings()
+        try:
+            found = ListedFiles.of(listings)
+        except UnicodeEncodeError:  # a name that is no text
+            every = (one for path, entries in sorted(listings.items()) for one in self.slices_in(path, entries))
+            return FileSlices.of(every)
+        return latest_slices(self, found)
 
     def slices_in(self, partition: str, entries: Listing) -> list[FileSlice]:
         """List the latest slice of every file group of one partition, by file id; `entries` is its listing."""
@@ -159,7 +95,7 @@ class FileSystemView:
             else:
                 logs[file.name.file_id].append(file)
         groups = sorted(group for group in {*bases, *logs} if not self.is_replaced(partition, group))
-        return [self._slice(partition, group, bases[group], logs[group]) for group in groups]
+        return [self.slice_of(partition, group, bases[group], logs[group]) for group in groups]
 
     def is_replaced(self, partition: str, file_id: str) -> bool:
         """Return whether a completed replacecommit replaced a file group."""
@@ -221,10 +157,12 @@ class FileSystemView:
             if not name.is_change_log:
                 yield LogFile(entry.path, name, entry.size)
 
-    def _slice(self, partition: str, group: str, bases: list[BaseFile], logs: list[LogFile]) -> FileSlice:
-        """Form the latest slice: the newest base file and all logs completed since its instant.
+    def slice_of(self, partition: str, group: str, bases: list[BaseFile], logs: list[LogFile]) -> FileSlice:
+        """Form the latest slice of a file group: the newest base file and all logs completed since its instant.
 
-        See docs/format/10-rules.md, "Rule 8".
+        Args:
+            partition, group: partition path and file id.
+            bases, logs: its visible files. See docs/format/10-rules.md, "Rule 8".
         """
         base = self._newest(bases)
         since = base.name.instant if base else ""

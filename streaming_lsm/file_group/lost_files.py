@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from streaming_lsm.errors import CommitConflict, CorruptFileError, ReadOvertaken
 from streaming_lsm.file_group.cleaned_files import cleaned_files
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
+from streaming_lsm.file_group.latest_slices import FileSlices
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, file_path
 from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, RecordedFiles
@@ -41,7 +42,7 @@ class LostFile:
     write: Instant
 
 
-def checked_slices(view: FileSystemView) -> list[FileSlice]:
+def checked_slices(view: FileSystemView) -> FileSlices:
     """List and check the latest slice of every file group; raises as `FileSystemView.slices` and `check_files`."""
     slices = view.slices()
     check_files(view, slices)
@@ -51,21 +52,26 @@ def checked_slices(view: FileSystemView) -> list[FileSlice]:
 def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
     """Compare the latest slices of all file groups with the files that the view's timeline has committed.
 
+    If not all partitions were listed, by the metadata table, which was checked by its own timeline, the slices are
+    compared with the files of the newest write only.
+
     Raises:
         CorruptFileError: a committed file, or the completed instant file of a write, is missing.
         ReadOvertaken: a file of a past state was cleaned.
         CommitConflict: a file was deleted since the timeline was loaded; read again.
     """
-    found = list(slices)
-    paths = [path for part in found for path in part.paths]
+    found = FileSlices.of(slices)
     timeline = view.timeline
     check_instants(timeline, view.unknown)
     check_named_writes(timeline.whole, next_write(timeline))
     newest = _latest_write(timeline)
     if newest is None:
         return
+    if found.left_out:
+        check_partitions(view, found, found.partitions, _completed(newest))
+        return
     recorded = RecordedFiles.of(timeline.read_commit(newest).extra, newest.path)
-    if recorded is not None and recorded.state == FileState.of(paths):
+    if recorded is not None and recorded.state == found.state():
         return
     groups = {(part.partition_path, part.file_id): part for part in found}
     for lost in lost_files(view, groups):

@@ -6,14 +6,14 @@ hash, so that all tasks of a batch send it to the same one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s
-from streaming_lsm.index.live_file_groups import LiveFileGroup
+from streaming_lsm.index.live_file_group import LiveFileGroup
 from streaming_lsm.keys.bucket import java_string_hash
 
 
@@ -58,6 +58,29 @@ def small_groups(
         if group.size < sizes.small_bytes and not (merges and (group.logs or group.base is None))
     )
     return [(number, size) for size, number in (found[:1] if merges else found)]
+
+
+@dataclass(frozen=True)
+class SmallGroups(Mapping[str, Sequence[tuple[int, int]]]):
+    """The file groups of each partition that take new rows, chosen when they are asked for; see `small_groups`.
+
+    Attributes:
+        groups: the file groups of each partition by number.
+        sizes, merges: see `small_groups`.
+    """
+
+    groups: Mapping[str, Mapping[int, LiveFileGroup]]
+    sizes: FileSizes
+    merges: bool = False
+
+    def __getitem__(self, partition: str) -> Sequence[tuple[int, int]]:
+        return small_groups(self.groups[partition], self.sizes, merges=self.merges)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.groups)
+
+    def __len__(self) -> int:
+        return len(self.groups)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.key_filters import KeyFilters, WantedKeys
 from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.log.key_entries import KeyEntry
-from streaming_lsm.index.live_file_groups import LiveFileGroup
+from streaming_lsm.index.live_file_group import LiveFileGroup
 from streaming_lsm.index.live_rows import ABSENT, PRUNED_KEYS, LiveRows, find_live_rows
 from streaming_lsm.metadata.file_blooms import file_blooms
 from streaming_lsm.query.prune.looked_up import KeyPruner

@@ -6,112 +6,26 @@ The numbers are those of `GroupNumbering`: buckets, or for a table without bucke
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileSystemView, LogFile
+from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileSystemView
 from streaming_lsm.file_group.lost_files import checked_slices
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.actions.file_state import FileState
 from streaming_lsm.format.table.file_names import (
-    BaseFileName,
     BucketId,
-    InlineLogName,
-    LogFileName,
-    LogKind,
-    parse_file_name,
 )
 from streaming_lsm.index.group_numbering import GroupNumbering
+from streaming_lsm.index.live_file_group import LiveFileGroup
+from streaming_lsm.index.partition_groups import PackedGroups, PartitionGroups
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
 MOST_NEWEST = 64
 """Most logs of a file group among which a write looks for those that its accumulated key entries cover."""
 _LATEST = "9" * 17
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFileGroup:
-    """Holds the files of a live file group's latest slice.
-
-    Attributes:
-        file_id: its id.
-        base: its newest base file.
-        logs: completion times and paths of the log files on top of it.
-        log_sizes: the bytes of each.
-    """
-
-    file_id: str
-    base: BaseFile | None = None
-    logs: tuple[tuple[str, str], ...] = ()
-    log_sizes: tuple[int, ...] = ()
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Paths of its files, relative to the table."""
-        return (*((self.base.path,) if self.base else ()), *(path for _, path in self.logs))
-
-    @property
-    def size(self) -> int:
-        """Bytes of its files."""
-        return sum(self.log_sizes) + (0 if self.base is None else self.base.size)
-
-    def as_slice(self, partition: str) -> FileSlice:
-        """Return its files as a slice."""
-        names = (parse_file_name(name) for name in self.log_names)
-        found = zip(self.logs, names, self.log_sizes, strict=True)
-        logs = (
-            LogFile(path, name, size)
-            for (_, path), name, size in found
-            if isinstance(name, LogFileName | InlineLogName)
-        )
-        return FileSlice(partition, self.file_id, self.base, tuple(logs))
-
-    @property
-    def log_names(self) -> tuple[str, ...]:
-        """Names of its logs, the oldest first."""
-        return tuple(path.rpartition("/")[2] for _, path in self.logs)
-
-    @property
-    def base_instant(self) -> str:
-        """Instant of its base file, or of its first log; empty without files."""
-        if self.base is not None:
-            return self.base.name.instant
-        name = parse_file_name(self.log_names[0]) if self.logs else None
-        return "" if name is None else name.instant
-
-    @property
-    def kept_deletes(self) -> tuple[str, ...]:
-        """Paths of the logs of deletes that were kept when its base file was written, the oldest file first."""
-        if self.base is None or not self.logs:
-            return ()
-        instant = self.base.name.instant
-        return tuple(path for _, path in self.logs if f"_{instant}_" in path and _is_delete_log(path, instant))
-
-    def with_file(self, stat: WriteStat, completed: str) -> LiveFileGroup:
-        """Add a file of a write that was completed at `completed`."""
-        name = parse_file_name(stat.file_name)
-        base, logs, sizes = self.base, self.logs, self.log_sizes
-        if not isinstance(name, BaseFileName):
-            logs, sizes = (*logs, (completed, stat.path)), (*sizes, stat.total_bytes)
-        elif base is None or base.name.instant < name.instant:
-            # A base file absorbs what was completed before its instant (docs/format/10-rules.md, "Rule 8").
-            base = BaseFile(stat.path, name, stat.total_bytes)
-            left = [place for place, log in enumerate(logs) if log[0] >= name.instant]
-            logs, sizes = tuple(logs[place] for place in left), tuple(sizes[place] for place in left)
-        return LiveFileGroup(self.file_id, base, logs, sizes)
-
-    def changed_paths(self, before: LiveFileGroup) -> tuple[Collection[str], Collection[str]]:
-        """Return the paths that only `before` has, and those that only this group has.
-
-        Paths that both have are not among them, so that a commit hashes only those that it changes.
-        """
-        kept = len(before.logs)
-        if self.base == before.base and self.logs[:kept] == before.logs:
-            return (), [path for _, path in self.logs[kept:]]
-        old, new = frozenset(before.paths), frozenset(self.paths)
-        return old - new, new - old
 
 
 class LiveFileGroups:
@@ -137,6 +51,9 @@ class LiveFileGroups:
         self._kept_deletes: dict[BucketId, tuple[str, ...]] = {}
         self._newest_logs: dict[BucketId, tuple[str, ...]] = {}
         self._changed: set[BucketId] = set()
+        self._in_partitions: dict[str, dict[int, LiveFileGroup]] = {}
+        self._packed: dict[str, PackedGroups] = {}
+        self._touched: set[str] = set()
         self._with_rows_in_logs: set[BucketId] = set()
         self._groups_by_logs: Counter[int] = Counter()
 
@@ -237,12 +154,12 @@ class LiveFileGroups:
         found = None if number is None else self._groups.get((partition, number))
         return found if found is not None and found.file_id == file_id else None
 
-    def in_partitions(self) -> dict[str, dict[int, LiveFileGroup]]:
-        """Return the groups of each partition by their numbers."""
-        found: dict[str, dict[int, LiveFileGroup]] = {}
-        for (partition, number), group in self._groups.items():
-            found.setdefault(partition, {})[number] = group
-        return found
+    def in_partitions(self) -> PartitionGroups:
+        """Return the groups of each partition by their numbers, as they are now."""
+        for partition in self._touched:
+            self._packed[partition] = PackedGroups(self._in_partitions[partition].copy())
+        self._touched.clear()
+        return PartitionGroups(self._packed)
 
     def refresh(self, view: FileSystemView) -> None:
         """Apply the commits completed since the last call.
@@ -294,6 +211,8 @@ class LiveFileGroups:
         self._groups_by_logs[len(group.logs)] += 1
         self._changed.add(bucket)
         self._groups[bucket], self._file_ids[bucket] = group, group.file_id
+        self._in_partitions.setdefault(bucket[0], {})[bucket[1]] = group
+        self._touched.add(bucket[0])
         if group.base is not None:
             self._bases[bucket] = group.base
         self._store_kept(bucket, group)
@@ -321,11 +240,6 @@ class LiveFileGroups:
                 f"partition {partition!r} has two file groups for bucket {bucket}: {known.file_id} and {group.file_id}"
             )
         return known
-
-
-def _is_delete_log(path: str, instant: str) -> bool:
-    name = parse_file_name(path.rpartition("/")[2])
-    return isinstance(name, LogFileName) and name.kind is LogKind.DELETES and name.instant == instant
 
 
 def _may_have_missed(seen: frozenset[Instant], writes: frozenset[Instant]) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Flags, Int64s, pc
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.key_filters import WantedKeys
-from streaming_lsm.index.live_file_groups import LiveFileGroup
+from streaming_lsm.index.live_file_group import LiveFileGroup
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.schema import RECORD_KEY

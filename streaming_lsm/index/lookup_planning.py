@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from streaming_lsm.file_group.file_system_view import BaseFile
 from streaming_lsm.format.actions.commit import WriteStat
@@ -10,7 +10,7 @@ from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BucketId
 from streaming_lsm.format.table.properties import BLOOM_INDEXES, RECORD_INDEXES
 from streaming_lsm.index.group_numbering import ArrivalNumbers
-from streaming_lsm.index.insert_groups import FileSizes, InsertGroups, small_groups
+from streaming_lsm.index.insert_groups import FileSizes, InsertGroups, SmallGroups
 from streaming_lsm.index.key_lookup import KeyLookup, Lookup
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.index.lookup_index import LookupPlan
@@ -56,8 +56,9 @@ def plan_lookup(
     """
     groups, numbering = live.in_partitions(), live.numbering
     assert isinstance(numbering, ArrivalNumbers)
-    merges = merges_new_rows(table)
-    small = {path: small_groups(found, sizes, merges=merges) for path, found in groups.items()} if fills else {}
+    small: Mapping[str, Sequence[tuple[int, int]]] = {}
+    if fills:
+        small = SmallGroups(groups, sizes, merges=merges_new_rows(table))
     inserts = InsertGroups(sizes, small, {path: numbering.count(path) for path in groups})
     if reader is None:
         return LookupPlan(inserts, None, table.has_global_index, moves)

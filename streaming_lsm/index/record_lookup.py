@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s, int64s
 from streaming_lsm.index.key_lookup import KeyLookup
-from streaming_lsm.index.live_file_groups import LiveFileGroup
+from streaming_lsm.index.live_file_group import LiveFileGroup
 from streaming_lsm.index.live_rows import ABSENT, LiveRows, find_live_rows
 from streaming_lsm.metadata.record_locations import record_locations
 from streaming_lsm.metadata.shard_files import ShardFiles
@@ -115,9 +115,8 @@ class RecordLookup:
         names: list[list[Any]] = [column.dictionary.to_pylist() for column in (partitions, file_ids)]  # type: ignore[attr-defined]
         pairs, nth = np.unique(np.stack(codes), axis=1, return_inverse=True)
         places: list[tuple[int, int]] = []
-        numbers = self._numbers
         for path, file_id in zip(*pairs.tolist(), strict=True):
-            known = numbers.get((names[0][path], names[1][file_id]))
+            known = self._place(names[0][path], names[1][file_id])
             if known is None:
                 _LOG.warning(
                     "the record index of %s has a key in file group %s of partition %r, which is none: keys are looked "
@@ -129,11 +128,22 @@ class RecordLookup:
         chosen = np.array(places, np.int64).reshape(-1, 2)[nth.ravel()]
         return _Located(found.keys, chosen[:, 0], chosen[:, 1])
 
+    def _place(self, partition: str, file_id: str) -> tuple[int, int] | None:
+        """Return the index of a partition path and the number of a file group in it; None if there is no such group."""
+        if partition not in self._places:
+            return None
+        if partition not in self._numbers:
+            groups = self.files.groups[partition]
+            self._numbers[partition] = {group.file_id: number for number, group in groups.items()}
+        number = self._numbers[partition].get(file_id)
+        return None if number is None else (self._places[partition], number)
+
     @cached_property
-    def _numbers(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Index of the partition path and number of each file group."""
-        return {
-            (path, group.file_id): (place, number)
-            for place, (path, groups) in enumerate(self.files.groups.items())
-            for number, group in groups.items()
-        }
+    def _places(self) -> Mapping[str, int]:
+        """Index of each partition path."""
+        return {path: place for place, path in enumerate(self.files.groups)}
+
+    @cached_property
+    def _numbers(self) -> dict[str, dict[str, int]]:
+        """Numbers of the file groups by file id, of the partitions that were asked for."""
+        return {}

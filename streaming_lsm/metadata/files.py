@@ -9,9 +9,10 @@ from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
-from streaming_lsm.metadata.listing import metadata_listing
+from streaming_lsm.metadata.listed_files import ListedFiles
+from streaming_lsm.metadata.listing import ChoosePartitions, listed_files
 from streaming_lsm.metadata.state import check_newest_known, check_up_to_date
-from streaming_lsm.storage.base import FileEntry, Listing, Storage
+from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.properties_file import load_properties
@@ -20,7 +21,7 @@ from streaming_lsm.timeline.timeline import Timeline
 _LOG = logging.getLogger(__name__)
 
 
-def metadata_files(storage: Storage, layout: int) -> dict[str, Listing] | None:
+def metadata_files(storage: Storage, layout: int, choose: ChoosePartitions | None = None) -> ListedFiles | None:
     """List the files of every partition path by the partition ``files`` of the metadata table.
 
     See docs/format/07-index-and-metadata.md, "Metadata table".
@@ -28,17 +29,18 @@ def metadata_files(storage: Storage, layout: int) -> dict[str, Listing] | None:
     Args:
         storage: the table.
         layout: its timeline layout.
+        choose: the partitions whose files are listed; None for all.
 
     Returns:
-        Entries by partition path, with sizes in bytes and 0 as modification time. None if the folders are to be listed:
-        the table has no such partition, or it cannot be read, or (checked in layout 2) it has fallen behind.
+        None if the folders are to be listed: the table has no such partition, or it cannot be read, or (checked in
+        layout 2) it has fallen behind.
     """
     before = load_properties(storage)
     if PARTITION not in listed(before.get(PARTITIONS_KEY, "")):
         return None
     try:
         data = Timeline.load(storage, layout)
-        found = metadata_listing(storage, data)
+        found = listed_files(storage, data, choose)
         if layout != FLAT:
             metadata = Timeline.load(Subfolder(storage, METADATA_TABLE))
             check_up_to_date(metadata, data)
@@ -48,11 +50,6 @@ def metadata_files(storage: Storage, layout: int) -> dict[str, Listing] | None:
         return None
     # A metadata table that is dropped is removed from the properties first: its files may have been deleted during the
     # read. An empty listing means an empty table, or that the metadata table is gone.
-    if not found or load_properties(storage) != before:
+    if not (found.partitions or found.left_out) or load_properties(storage) != before:
         return None
-    return {partition: _entries(partition, sizes) for partition, sizes in found.items()}
-
-
-def _entries(partition: str, sizes: dict[str, int]) -> Listing:
-    folder = f"{partition}/" if partition else ""
-    return [FileEntry(folder + name, size, is_dir=False, modified_ms=0) for name, size in sizes.items()]
+    return found

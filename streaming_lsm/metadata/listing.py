@@ -7,24 +7,24 @@ Both listings contain the files of completed actions only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Flags, text_list
 from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.metadata.file_entries import FileEntries
 from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
     FILE_GROUP,
     PARTITION,
-    Records,
-    decode_cells,
-    existing,
-    merge_files,
     partition_key,
-    partition_path,
     unexpected_deletes,
 )
 from streaming_lsm.format.metadata.group_files import DeletedKeys
-from streaming_lsm.format.metadata.records import FilesRecord
 from streaming_lsm.format.table.file_names import InlineLogName, parse_file_name
 from streaming_lsm.metadata.file_slices import (
     METADATA_TABLE,
@@ -32,7 +32,8 @@ from streaming_lsm.metadata.file_slices import (
     MetadataFileSlice,
     counted_instants,
 )
-from streaming_lsm.metadata.slice_records import slice_records
+from streaming_lsm.metadata.listed_files import ListedFiles
+from streaming_lsm.metadata.slice_records import StoredCells, records_of, slice_records
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT
@@ -47,14 +48,32 @@ PartitionFiles = dict[str, dict[str, int]]
 """Size in bytes by file name, by partition path."""
 
 _ATTEMPTS = 3
+_SOUGHT_SHARE = 0.3
+"""Share of the partitions up to which their records are sought in place of reading all."""
+
+
+ChoosePartitions = Callable[[Sequence[str]], Flags]
+"""Tells which of some partition paths are asked for."""
 
 
 def metadata_listing(storage: Storage, data: Timeline) -> PartitionFiles:
-    """List the table's partitions and files by its metadata table; retry if a compaction or clean deleted files.
+    """List the table's partitions and files by its metadata table; raises as `listed_files`."""
+    found = listed_files(storage, data)
+    files: PartitionFiles = {path: {} for path in found.partitions}
+    of_partitions = [files[path] for path in found.partitions]
+    rows = zip(found.partition.tolist(), text_list(found.names), found.sizes.tolist(), strict=True)
+    for partition, name, size in rows:
+        of_partitions[partition][name] = size
+    return files
+
+
+def listed_files(storage: Storage, data: Timeline, choose: ChoosePartitions | None = None) -> ListedFiles:
+    """List the table's files by its metadata table; retry if a compaction or clean deleted files of that.
 
     Args:
         storage: the table.
         data: its current timeline.
+        choose: the partitions whose files are listed; None for all.
 
     Raises:
         CorruptFileError, UnsupportedTable: the metadata table is missing, or cannot be read.
@@ -63,25 +82,44 @@ def metadata_listing(storage: Storage, data: Timeline) -> PartitionFiles:
     for _ in range(_ATTEMPTS - 1):
         # Compactions and a clean may have deleted files since the timeline was loaded.
         with suppress(CorruptFileError):
-            return _listing(metadata, data)
-    return _listing(metadata, data)
+            return _listing(metadata, data, choose)
+    return _listing(metadata, data, choose)
 
 
-def _listing(metadata: Storage, data: Timeline) -> PartitionFiles:
+def _listing(metadata: Storage, data: Timeline, choose: ChoosePartitions | None) -> ListedFiles:
     timeline = Timeline.load(metadata, data.layout)
     try:
         newest = MetadataFileSlice.newest(timeline, metadata.names(PARTITION), FILES)
-        found = read_files(newest, metadata, counted_instants(data))
+        found = _read(list(newest.parts(metadata, counted_instants(data))), choose)
     except FileNotFoundError as error:
         file = error.filename or PARTITION
         raise CorruptFileError(f"{file} in {metadata.uri} was deleted while it was read") from None
     # Checked after the read: a metadata table that is deleted loses this file before its timeline and its records.
     if not any(metadata.exists(path) for path in (PROPERTIES_PATH, BACKUP_PATH)):
         raise CorruptFileError(f"{metadata.uri} has no {PROPERTIES_PATH}: drop the metadata table")
-    return to_partition_files(found)
+    return found
 
 
-def read_files(newest: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]) -> Records:
+def _read(parts: Sequence[HFile | DeletedKeys], choose: ChoosePartitions | None) -> ListedFiles:
+    """Read the files of the chosen partitions: their records alone if they are few."""
+    if choose is None:
+        return _files(records_of(parts))
+    partitions = _files(records_of(parts, pa.array([ALL_PARTITIONS_KEY.encode()], pa.binary()))).partitions
+    chosen = choose(partitions)
+    if np.count_nonzero(chosen) > _SOUGHT_SHARE * len(partitions):
+        whole = _files(records_of(parts))
+        return whole.in_partitions(choose(whole.partitions))
+    names = [path for path, is_chosen in zip(partitions, chosen.tolist(), strict=True) if is_chosen]
+    keys = [ALL_PARTITIONS_KEY, *map(partition_key, names)]
+    found = _files(records_of(parts, pa.array([key.encode() for key in keys], pa.binary())))
+    return found.in_partitions(choose(found.partitions))
+
+
+def _files(parts: Iterable[StoredCells | DeletedKeys]) -> ListedFiles:
+    return ListedFiles.of_entries(_entries(parts))
+
+
+def read_entries(newest: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]) -> FileEntries:
     """Read and merge the records of the partition ``files``, without tombstones; raises as `MetadataFileSlice.parts`.
 
     Args:
@@ -89,24 +127,16 @@ def read_files(newest: MetadataFileSlice, metadata: Storage, counts: Callable[[s
         metadata: storage of the metadata table.
         counts: whether the log records of an instant are valid, see `counted_instants`.
     """
-    merged: dict[str, FilesRecord] = {}
-    for part in slice_records(newest, metadata, counts):
+    return _entries(slice_records(newest, metadata, counts))
+
+
+def _entries(parts: Iterable[StoredCells | DeletedKeys]) -> FileEntries:
+    decoded = []
+    for part in parts:
         if isinstance(part, DeletedKeys):
             raise unexpected_deletes(part)
-        for key, record in decode_cells(part.cells, part.schema_json, part.source):
-            _merge(merged, key, record)
-    return {key: _without_tombstones(record) for key, record in merged.items()}
-
-
-def _without_tombstones(record: FilesRecord) -> FilesRecord:
-    files = {name: entry for name, entry in record.files.items() if not entry.is_deleted}
-    return FilesRecord(files, record.all_partitions)
-
-
-def to_partition_files(records: Records) -> PartitionFiles:
-    """Convert records of the partition ``files`` into files by partition path."""
-    partitions = records.get(ALL_PARTITIONS_KEY, FilesRecord({})).files
-    return {partition_path(key): existing(records[key].files) if key in records else {} for key in existing(partitions)}
+        decoded.append(FileEntries.decode(part.cells, part.schema_json, part.source))
+    return FileEntries.merged(decoded)
 
 
 def folder_listing(storage: Storage, data: Timeline) -> PartitionFiles:
@@ -140,12 +170,6 @@ def _differences(partition: str, listed: Mapping[str, int], real: Mapping[str, i
             where = f"{partition_key(partition)}/{name}"
             lines.append(f"{where}: {told[0]} in the metadata table, {told[1]} in its folder")
     return lines
-
-
-def _merge(merged: dict[str, FilesRecord], key: str, newer: FilesRecord) -> None:
-    before = merged.get(key)
-    files = newer.files if before is None else merge_files(before.files, newer.files)
-    merged[key] = FilesRecord(files, newer.all_partitions)
 
 
 def _is_data(name: str, data: Timeline) -> bool:

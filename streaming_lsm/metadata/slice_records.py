@@ -6,7 +6,7 @@ each commit since; files of one schema are read together, so that many small log
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -54,11 +54,18 @@ def slice_records(
         CorruptFileError, UnsupportedTable: a file cannot be read.
         FileNotFoundError: a file was deleted meanwhile.
     """
+    return records_of(found.parts(metadata, counts), keys)
+
+
+def records_of(
+    parts: Iterable[HFile | DeletedKeys], keys: pa.BinaryArray | None = None
+) -> Iterator[StoredCells | DeletedKeys]:
+    """Read records of the opened files of a slice, see `MetadataFileSlice.parts`; else as `slice_records`."""
 
     def kind(file: HFile | DeletedKeys) -> object:
         return file if isinstance(file, DeletedKeys) else file.schema_json
 
-    for _, run in groupby(found.parts(metadata, counts), key=kind):
+    for _, run in groupby(parts, key=kind):
         files = list(run)
         first = files[0]
         if isinstance(first, DeletedKeys):

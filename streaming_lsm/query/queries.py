@@ -17,12 +17,14 @@ from streaming_lsm.errors import SchemaError, TableNotFound, UnsupportedTable
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.file_group.key_filters import WantedKeys
+from streaming_lsm.file_group.latest_slices import FileSlices
 from streaming_lsm.format.column_versions import ColumnVersions, FileNames
 from streaming_lsm.format.metadata.secondary_index import group_file_id
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.metadata.column_ranges import column_ranges
+from streaming_lsm.metadata.listing import ChoosePartitions
 from streaming_lsm.metadata.partition_ranges import partition_ranges
 from streaming_lsm.metadata.record_locations import record_locations
 from streaming_lsm.metadata.shard_files import ShardFiles
@@ -171,13 +173,34 @@ class Queries:
         schema = with_meta(self.schema_at(self.timeline_at(moment)))
         return pa.schema([schema.field(name) for name in wanted.names(schema)])
 
-    def slices(self, moment: str | date | None) -> tuple[Timeline, list[FileSlice]]:
-        """List the latest slice of every file group as of a time, together with the timeline they were listed from."""
-        return list_file_slices(lambda: self.view(self.timeline_at(moment)))
+    def slices(self, moment: str | date | None, wanted: QueryOptions | None = None) -> tuple[Timeline, FileSlices]:
+        """List the latest slice of every file group as of a time, together with the timeline they were listed from.
+
+        Args:
+            moment: the time; None for now.
+            wanted: has a filter, if slices in partitions without a row of it may be left out.
+        """
+
+        def look() -> FileSystemView:
+            timeline = self.timeline_at(moment)
+            return replace(self.view(timeline), choose=self._choice(timeline, wanted))
+
+        return list_file_slices(look)
+
+    def _choice(self, timeline: Timeline, wanted: QueryOptions | None) -> ChoosePartitions | None:
+        """Return what tells the partitions that may have a row of a filter; None for all."""
+        if wanted is None or wanted.filter is None or not self.by_metadata:
+            return None
+        schema = with_meta(self.schema_at(timeline))
+        groups = FileGroupPruner.of(self.config, schema)
+        if groups is None:
+            return None
+        predicate = groups.derived(predicate_of(_expression(wanted.filter, schema)))
+        return lambda paths: groups.reads(paths, predicate)
 
     def snapshot(self, wanted: QueryOptions, moment: str | date | None) -> Scan:
         """Plan a snapshot query: all live rows as of a time."""
-        timeline, slices = self.slices(moment)
+        timeline, slices = self.slices(moment, wanted)
         return self._scan(timeline, slices, wanted, looks_up=timeline.origin is None)
 
     def state(self, wanted: QueryOptions, until: str) -> Scan:
@@ -198,9 +221,8 @@ class Queries:
 
     def read_optimized(self, wanted: QueryOptions, moment: str | date | None) -> Scan:
         """Plan a read-optimized query: the rows of base files only; slices without one are left out."""
-        timeline, slices = self.slices(moment)
-        based = [FileSlice(found.partition_path, found.file_id, found.base, ()) for found in slices if found.base]
-        return self._scan(timeline, based, wanted)
+        timeline, slices = self.slices(moment, wanted)
+        return self._scan(timeline, slices.base_files(), wanted)
 
     def lookup(self, wanted: QueryOptions, keys: Keys, moment: str | date | None) -> Scan:
         """Plan a look-up: the live rows of some record keys as of a time, of all partitions.
@@ -255,8 +277,8 @@ class Queries:
         if not self.rule.takes_winner:
             # The rows of a range alone lack what older ones add to them.
             return self._scan(timeline, slices, wanted, shown=newest, written=found)
-        slices = files_of_range(slices, timeline, self._since(begin), found)
-        return self._scan(timeline, slices, wanted, found, newest)
+        of_range = files_of_range(slices, timeline, self._since(begin), found)
+        return self._scan(timeline, of_range, wanted, found, newest)
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:
         """Plan a CDC query: every change of a row by writes completed after `begin`, with the row before and after."""
@@ -310,15 +332,16 @@ class Queries:
         shown = shown or timeline
         schema = with_meta(self.schema_at(shown))
         names = wanted.names(schema)
-        filter = parse_where(wanted.filter, schema) if isinstance(wanted.filter, str) else wanted.filter
+        filter = None if wanted.filter is None else _expression(wanted.filter, schema)
         if written is not None:
             of_writes = pc.field(COMMIT_TIME).isin(pa.array(sorted(written), pa.string()))
             filter = of_writes if filter is None else filter & of_writes
         needed = tuple(dict.fromkeys([*names, *filter_columns(filter, schema)]))
+        slices = FileSlices.of(slices)
         if self.config.is_copy_on_write:
-            slices = [found.without_kept() for found in slices]
+            slices = slices.without_kept()
         default_partition = DefaultPartition.of(self.config, schema)
-        skipped, pruner = SkippedSlices(partitions_read=len({found.partition_path for found in slices})), None
+        skipped, pruner = SkippedSlices(partitions_read=slices.partitions_used), None
         reader = self._reader(timeline, schema, needed, shown)
         if filter is not None:
             predicate, keys = predicate_of(filter), frozenset((RECORD_KEY,))
@@ -452,6 +475,10 @@ class Queries:
             skip_corrupt=self.config.timeline_layout == FLAT,
             file_names=self.file_names_at(shown or timeline),
         )
+
+
+def _expression(filter: pc.Expression | str, schema: pa.Schema) -> pc.Expression:
+    return parse_where(filter, schema) if isinstance(filter, str) else filter
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:

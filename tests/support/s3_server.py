@@ -23,6 +23,7 @@ from typing import Any
 BUCKET, CARELESS = "lake", "careless"
 _CONTROL = "/_control"
 _PATIENCE_S = 60
+_LOADING_S = 600
 _START = Callable[..., Any]
 
 
@@ -73,6 +74,10 @@ class S3Server:
         of = {"method": method, "end": end, "times": times, "later": later}
         self._ask({"op": "rule", "do": do, **of, "status": status, "code": code})
 
+    def load(self, folder: str) -> None:
+        """Put all files below a local folder into `BUCKET`, under their paths in the folder."""
+        self._ask({"op": "load", "folder": folder}, seconds=_LOADING_S)
+
     def clear_rules(self) -> None:
         """Forget the rules that were not applied."""
         self._ask({"op": "clear"})
@@ -89,14 +94,14 @@ class S3Server:
         """Do the held request and answer it, or close its connection; return when that is done."""
         self._ask({"op": "release", "takes_effect": takes_effect})
 
-    def raw(self, method: str, path: str, data: bytes | None = None) -> bytes:
+    def raw(self, method: str, path: str, data: bytes | None = None, seconds: float = _PATIENCE_S) -> bytes:
         """Send a request as another program does."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", data, method=method)
-        with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
             return bytes(answer.read())
 
-    def _ask(self, question: dict[str, object]) -> Any:
-        return json.loads(self.raw("POST", _CONTROL[1:], json.dumps(question).encode()))
+    def _ask(self, question: dict[str, object], seconds: float = _PATIENCE_S) -> Any:
+        return json.loads(self.raw("POST", _CONTROL[1:], json.dumps(question).encode(), seconds))
 
 
 @contextmanager
@@ -212,6 +217,16 @@ class _Rules:
     def _do_rule(self, rule: dict[str, Any]) -> None:
         with self._guard:
             self._rules.append(rule)
+
+    def _do_load(self, question: dict[str, Any]) -> None:
+        from moto.core import DEFAULT_ACCOUNT_ID
+        from moto.s3.models import s3_backends
+
+        backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        root = Path(question["folder"])
+        for path in root.rglob("*"):
+            if path.is_file():
+                backend.put_object(BUCKET, path.relative_to(root).as_posix(), path.read_bytes())
 
     def _do_clear(self, _: object) -> None:
         with self._guard:

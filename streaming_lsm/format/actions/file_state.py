@@ -8,14 +8,17 @@ has the recorded state, no file is missing, and older commits need not be read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+
+import numpy as np
 
 from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CorruptFileError
 
 FILES_KEY = "lsm.files"
+_DIGEST_BYTES = 8
 _MODULUS = 1 << 64
 _MOST = 1 << 16
 
@@ -41,6 +44,12 @@ class FileState:
     def of(paths: Iterable[str]) -> FileState:
         """Compute the state of a set of distinct paths."""
         return FileState().changed((), paths)
+
+    @staticmethod
+    def of_encoded(paths: Sequence[bytes]) -> FileState:
+        """Compute the state of a set of distinct paths in UTF-8."""
+        digests = b"".join([blake2b(path, digest_size=_DIGEST_BYTES).digest() for path in paths])
+        return FileState(len(paths), int(np.frombuffer(digests, ">u8").sum(dtype=np.uint64)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +86,5 @@ class RecordedFiles:
 
 
 def _hash(path: str) -> int:
-    digest = blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    digest = blake2b(path.encode("utf-8", "surrogateescape"), digest_size=_DIGEST_BYTES).digest()
     return int.from_bytes(digest, "big")

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import offsets_of
-from streaming_lsm.arrow.columns import is_utf8
+from streaming_lsm.arrow.columns import Flags, Int64s, int64s, is_utf8
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, base_content, log_content, open_log
-from streaming_lsm.format.metadata.parts import decode_part, encode_rows
+from streaming_lsm.format.metadata.parts import decode_part, encode_part, encode_rows
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.metadata.schema import RecordType
 from streaming_lsm.format.table.file_names import BaseFileName
@@ -40,6 +41,8 @@ Records = Mapping[str, FilesRecord]
 _PART = "filesystemMetadata"
 _FILE = pa.struct([pa.field("size", pa.int64(), nullable=False), pa.field("isDeleted", pa.bool_(), nullable=False)])
 _FILES = map_type(pa.string(), _FILE, nullable=False)
+_FEW_FILES = 256
+"""Entries that are encoded one by one."""
 _TYPES = (RecordType.ALL_PARTITIONS, RecordType.FILES)
 
 
@@ -137,18 +140,55 @@ def encode_files(records: Records, file_name: str | None) -> tuple[pa.BinaryArra
     Raises:
         UnsupportedTable: a name is not valid UTF-8.
     """
+    entries = sorted((key.encode("utf-8", "surrogateescape"), record) for key, record in records.items())
+    types = np.array([record.all_partitions for _, record in entries], np.bool_)
+    ends = np.cumsum([0, *(len(record.files) for _, record in entries)])
+    found = [entry for _, record in entries for entry in record.files.items()]
     try:
-        entries = sorted((key.encode(), record) for key, record in records.items())
-        types = [RecordType.ALL_PARTITIONS if record.all_partitions else RecordType.FILES for _, record in entries]
-        rows = (
-            {name: {"size": info.size, "isDeleted": info.is_deleted} for name, info in record.files.items()}
-            for _, record in entries
-        )
-        values = encode_rows(_PART, rows, types, file_name)
-    except UnicodeEncodeError as error:
+        keys = pa.array([key.decode() for key, _ in entries], pa.string())
+        names = pa.array([name for name, _ in found], pa.string())
+        if len(found) <= _FEW_FILES:
+            # As columns they would take milliseconds.
+            rows = (
+                {name: {"size": info.size, "isDeleted": info.is_deleted} for name, info in record.files.items()}
+                for _, record in entries
+            )
+            encoded: pa.BinaryArray = keys.cast(pa.binary())  # type: ignore[assignment]
+            return encoded, encode_rows(_PART, rows, _types(types).tolist(), file_name)
+    except (UnicodeEncodeError, UnicodeDecodeError) as error:
         raise UnsupportedTable(f"{error.object!r:.80} is not UTF-8, which names in a metadata table must be") from None
-    keys: pa.BinaryArray = pa.array([key for key, _ in entries], pa.binary())
-    return keys, values
+    sizes = np.array([info.size for _, info in found], np.int64)
+    deleted = np.array([info.is_deleted for _, info in found], np.bool_)
+    return encode_maps(keys, types, ends, names, sizes, deleted, file_name)
+
+
+def _types(lists: Flags) -> Int64s:
+    return np.where(lists, RecordType.ALL_PARTITIONS, RecordType.FILES).astype(np.int64)
+
+
+def encode_maps(
+    keys: pa.StringArray,
+    lists: Flags,
+    ends: Int64s,
+    names: pa.StringArray,
+    sizes: Int64s,
+    deleted: Flags,
+    file_name: str | None,
+) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Encode records given as columns; return their keys and values.
+
+    Args:
+        keys: their keys, ascending (records,).
+        lists: whether a record lists partitions (records,).
+        ends: where the entries of a record begin, and those of the last one end, int64 (records + 1,).
+        names, sizes, deleted: name, size in bytes and whether it is a tombstone, of each entry (entries,).
+        file_name: name of their base file; None in logs.
+    """
+    files = pa.StructArray.from_arrays([pa.array(sizes, pa.int64()), pa.array(deleted, pa.bool_())], fields=list(_FILE))
+    # The published stubs lack this form.
+    maps = cast("Any", pa.MapArray).from_arrays(pa.array(ends, pa.int32()), names, files, _FILES)
+    encoded: pa.BinaryArray = keys.cast(pa.binary())  # type: ignore[assignment]
+    return encoded, encode_part(_PART, maps, pa.array(_types(lists), pa.int32()), file_name)
 
 
 def decode_files(file: HFile | DeletedKeys) -> Records:
@@ -177,22 +217,30 @@ def decode_cells(cells: Cells, schema_json: str, source: str) -> Iterator[tuple[
     Raises:
         CorruptFileError: a record is damaged, or of another type.
     """
-    types, decoded = decode_part(cells, schema_json, _PART, _FILES, _TYPES, source)
-    maps: Any = decoded
+    keys, lists, maps = decode_maps(cells, schema_json, source)
     ends = offsets_of(maps).tolist()
     names = maps.keys.to_pylist()
     sizes, deleted = (maps.items.field(field.name).to_pylist() for field in _FILE)
     infos = list(map(MetadataFileInfo, sizes, deleted))
-    for place, (key, number) in enumerate(zip(_texts(cells, source), types.to_pylist(), strict=True)):
+    for place, (key, is_list) in enumerate(zip(keys.to_pylist(), lists.tolist(), strict=True)):
         part = slice(ends[place], ends[place + 1])
-        files = dict(zip(names[part], infos[part], strict=True))
-        yield key, FilesRecord(files, number == RecordType.ALL_PARTITIONS)
+        yield cast("str", key), FilesRecord(dict(zip(names[part], infos[part], strict=True)), is_list)
 
 
-def _texts(cells: Cells, source: str) -> list[str]:
+def decode_maps(cells: Cells, schema_json: str, source: str) -> tuple[pa.StringArray, Flags, Any]:
+    """Decode records as columns, in the order of the cells; see `decode_cells`.
+
+    Returns:
+        Their keys, whether they list partitions, and their entries: maps from names to structs of size and isDeleted.
+    """
+    types, maps = decode_part(cells, schema_json, _PART, _FILES, _TYPES, source)
+    return _texts(cells, source), int64s(types) == RecordType.ALL_PARTITIONS, maps
+
+
+def _texts(cells: Cells, source: str) -> pa.StringArray:
     keys = cells.keys
     try:
-        return cast("list[str]", keys.cast(pa.string()).to_pylist())
+        return cast("pa.StringArray", keys.cast(pa.string()))
     except pa.ArrowInvalid:
         key = keys.filter(pa.array(~is_utf8(keys)))[0].as_py()
         raise CorruptFileError(f"{source}: HFile key {key!r:.80} is not UTF-8; restore the file") from None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from streaming_lsm.format.metadata.files_partition import PARTITION, encode_files
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
-from streaming_lsm.metadata.listing import FILES, read_files
+from streaming_lsm.metadata.listing import FILES, read_entries
 from streaming_lsm.metadata.partitions.base import Encoded, RecordedAction
 from streaming_lsm.storage.base import Storage
 
@@ -31,4 +31,4 @@ class FilesPartition:
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
     ) -> Encoded:
         """Merge a slice: the files that exist, by partition."""
-        return encode_files(read_files(found, metadata, counts), base_name)
+        return read_entries(found, metadata, counts).encode(base_name)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
+from streaming_lsm.arrow.columns import Flags, text_list
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.latest_slices import FileSlices
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.format.table.key_generation import key_generator
@@ -24,7 +27,7 @@ class SkippedSlices:
     """Counts the file slices and partitions that a filter leaves out.
 
     Attributes:
-        by_partition: slices in partitions without a row of the filter.
+        by_partition: slices in partitions without a row of the filter, of those partitions that were listed.
         by_bucket: other slices, in buckets without a key of it.
         by_ranges: other slices, whose files have no row of it by the ranges of columns in the metadata table.
         by_record_index: other slices, without a key of it by the record index of the metadata table.
@@ -75,21 +78,28 @@ class FileGroupPruner:
         """Add the conditions that follow from the table's keys and partition paths."""
         return self.partitions.with_levels(self.keys.with_record_key(predicate))
 
-    def prune(self, slices: Sequence[FileSlice], predicate: Predicate) -> tuple[list[FileSlice], SkippedSlices]:
+    def prune(self, slices: Sequence[FileSlice], predicate: Predicate) -> tuple[FileSlices, SkippedSlices]:
         """Leave out slices in which a predicate, as `derived` returns it, is true for no row."""
-        paths = list(dict.fromkeys(found.partition_path for found in slices))
-        read = dict(zip(paths, self._reads(paths, predicate), strict=True))
-        there = [found for found in slices if read[found.partition_path]]
+        found = FileSlices.of(slices)
+        used = np.unique(found.partition)
+        read = np.zeros(len(found.partitions), np.bool_)
+        read[used] = self.reads([found.partitions[place] for place in used], predicate)
+        there = found if read[used].all() else found.at(read[found.partition])
         buckets = self.keys.buckets(predicate)
-        left = [found for found in there if buckets is None or _may_be_in(found.file_id, buckets)]
-        count = sum(read.values())
-        return left, SkippedSlices(len(slices) - len(there), len(there) - len(left), len(paths) - count, count)
+        left = there
+        if buckets is not None:
+            left = there.at(np.array([_may_be_in(file_id, buckets) for file_id in text_list(there.file_ids)], np.bool_))
+        count = int(np.count_nonzero(read[used]))
+        return left, SkippedSlices(
+            by_partition=len(found) - len(there),
+            by_bucket=len(there) - len(left),
+            partitions=len(used) - count + found.left_out,
+            partitions_read=count,
+        )
 
-    def _reads(self, paths: Sequence[str], predicate: Predicate) -> Sequence[bool]:
-        flags: list[bool] = may_be_true(
-            predicate, self.partitions.bounds(paths, columns_of(predicate)), len(paths)
-        ).tolist()
-        return flags
+    def reads(self, paths: Sequence[str], predicate: Predicate) -> Flags:
+        """Return whether a predicate, as `derived` returns it, may be true for a row of each partition."""
+        return may_be_true(predicate, self.partitions.bounds(paths, columns_of(predicate)), len(paths))
 
 
 def _may_be_in(file_id: str, buckets: frozenset[int]) -> bool:

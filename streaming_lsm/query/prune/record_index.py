@@ -7,9 +7,12 @@ logs, and does not store which index a table has: slices whose file ids are thos
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from streaming_lsm.arrow.columns import text_list
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.latest_slices import FileSlices
 from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.metadata.record_locations import FoundKeys
 
@@ -17,7 +20,7 @@ from streaming_lsm.metadata.record_locations import FoundKeys
 def have_buckets(slices: Sequence[FileSlice]) -> bool:
     """Return whether the file groups of a table are buckets, as far as their ids tell."""
     try:
-        return all(bucket_of(found.file_id) >= 0 for found in slices)
+        return all(bucket_of(file_id) >= 0 for file_id in text_list(FileSlices.of(slices).file_ids))
     except UnsupportedTable:
         return False
 
@@ -27,11 +30,15 @@ def slices_of_keys(slices: Sequence[FileSlice], every: Sequence[FileSlice], foun
 
     Args:
         slices: the slices to prune.
-        every: all slices of the table.
+        every: all slices of the table, or of the partitions that were listed.
         found: locations of the keys.
     """
-    partitions, file_ids, _ = found.locations.columns
-    pairs = set(zip(partitions.to_pylist(), file_ids.to_pylist(), strict=True))
-    if pairs - {(one.partition_path, one.file_id) for one in every}:
+    partitions, file_ids, _ = (column.to_pylist() for column in found.locations.columns)
+    pairs: set[tuple[Any, Any]] = set(zip(partitions, file_ids, strict=True))
+    whole = FileSlices.of(every)
+    if whole.left_out:
+        listed = frozenset(whole.partitions)
+        pairs = {(partition, file_id) for partition, file_id in pairs if partition in listed}
+    if pairs - whole.groups_among(pairs):
         return None
     return [one for one in slices if (one.partition_path, one.file_id) in pairs]

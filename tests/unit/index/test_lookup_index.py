@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,11 +13,13 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, UnsupportedTable, WriteConflict
-from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.index import key_lookup
-from streaming_lsm.index.insert_groups import FileSizes, InsertGroups, small_groups
+from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice
+from streaming_lsm.format.table.file_names import BaseFileName
+from streaming_lsm.index import key_lookup, partition_groups
+from streaming_lsm.index.insert_groups import FileSizes, InsertGroups, SmallGroups, small_groups
 from streaming_lsm.index.key_lookup import KeyLookup
-from streaming_lsm.index.live_file_groups import LiveFileGroup
+from streaming_lsm.index.live_file_group import LiveFileGroup
+from streaming_lsm.index.partition_groups import PackedGroups, PartitionGroups
 from tests.support.metadata_tables import assert_locations
 
 SIZES = FileSizes(small_bytes=600, file_bytes=1000, row_bytes=10)
@@ -62,6 +65,26 @@ def test_groups_with_logs_take_no_rows_that_are_merged_with_base_files() -> None
     groups = {0: LiveFileGroup("a", None, (("t", "a.log"),), (5,)), 1: LiveFileGroup("b")}
     assert small_groups(groups, SIZES) == [(1, 0), (0, 5)]
     assert small_groups(groups, SIZES, merges=True) == []
+
+
+def test_a_task_decodes_the_file_groups_of_the_partitions_that_it_asks_for() -> None:
+    base = BaseFile("p1/f1_0-0-0_10.parquet", BaseFileName("f1", "0-0-0", "10"), 7)
+    groups = {
+        f"p{number}": {0: LiveFileGroup("f0", None, (("t", "p/a.log"),), (5,)), 3: LiveFileGroup("f1", base)}
+        for number in range(50)
+    }
+    packed = PartitionGroups({path: PackedGroups(found) for path, found in groups.items()})
+    encoded = pickle.dumps(packed)
+    assert pickle.dumps(packed) == encoded
+    with pytest.MonkeyPatch.context() as patched:
+        decoded: list[bytes] = []
+        unpack = partition_groups._decoded
+        patched.setattr(partition_groups, "_decoded", lambda data: decoded.append(data) or unpack(data))
+        found = pickle.loads(encoded)
+        assert found["p7"] == groups["p7"]
+        assert SmallGroups(found, SIZES).get("p9") == [(0, 5), (3, 7)]
+        assert (len(decoded), list(found)) == (2, list(groups))
+    assert dict(found) == groups
 
 
 def test_a_new_group_ends_at_the_size_of_a_file(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import shutil
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.file_group import file_system_view
 from streaming_lsm.metadata.dropping import drop_metadata_table
 from tests.support.faulty_storage import FaultyStorage, Interrupted
 
@@ -77,6 +79,29 @@ def test_every_state_that_is_kept_has_the_rows_that_the_folders_give(
     for moment in (None, *kept):
         assert _rows(asking, moment) == _rows(by_folders, moment)
     assert asking.file_slices() == by_folders.file_slices()
+
+
+@pytest.mark.parametrize(("version", "layout"), KINDS)
+def test_a_filter_on_partitions_has_the_files_of_these_alone_listed(
+    played: Played, path_of: Path, version: int, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    listed = file_system_view.metadata_files
+
+    def files(*arguments: Any) -> Any:
+        asked.append(listed(*arguments))
+        return asked[-1]
+
+    monkeypatch.setattr(file_system_view, "metadata_files", files)
+    played(path_of, version, layout)
+    by_folders, asking = LsmTable(path_of), LsmTable(path_of, ASKED)
+    for filter, count in (("region = 'north'", 1), ("region = 'south'", 0), ("region = 'north' OR ts > 3", 2)):
+        asked.clear()
+        found, expected = asking.scan(filter=filter), by_folders.scan(filter=filter)
+        assert list(found.slices) == list(expected.slices)
+        assert found.to_arrow() == expected.to_arrow()
+        assert found.skipped.partitions == expected.skipped.partitions == 2 - count
+        assert [(len(one.partitions), one.left_out) for one in asked] == [(count, 2 - count)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "not made"])

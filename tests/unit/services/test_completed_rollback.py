@@ -116,7 +116,7 @@ def test_a_metadata_table_that_was_created_after_the_write_does_not_list_its_fil
     table.upsert(rows(("k4", "nl", 9001, 5)))
     listing = metadata_files(table.storage, table.config.timeline_layout)
     assert listing is not None
-    assert not {entry.path for entries in listing.values() for entry in entries}.intersection(gone)
+    assert not {entry.path for entries in listing.entries().values() for entry in entries}.intersection(gone)
     assert validate(tmp_path) == []
 
 
