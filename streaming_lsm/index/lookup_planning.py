@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from streaming_lsm.file_group.file_system_view import BaseFile
 from streaming_lsm.format.actions.commit import WriteStat
@@ -12,12 +12,13 @@ from streaming_lsm.format.table.properties import BLOOM_INDEXES, RECORD_INDEXES
 from streaming_lsm.index.group_numbering import ArrivalNumbers
 from streaming_lsm.index.insert_groups import FileSizes, InsertGroups, small_groups
 from streaming_lsm.index.key_lookup import KeyLookup, Lookup
-from streaming_lsm.index.live_file_groups import LiveFileGroups
+from streaming_lsm.index.live_file_groups import LiveFileGroup, LiveFileGroups
 from streaming_lsm.index.lookup_index import LookupPlan
 from streaming_lsm.index.record_lookup import RecordLookup
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.timeline.timeline import Timeline
 
+GroupsByNumber = Mapping[str, Mapping[int, LiveFileGroup]]
 _MEASURED_BYTES = 1 << 20
 """Bytes of a file from which on the bytes of its rows are measured: of a small one the footer is a large part."""
 
@@ -33,6 +34,7 @@ def plan_lookup(
     scan_share: float,
     fills: bool,
     moves: bool,
+    clustered: Set[tuple[str, str]] = frozenset(),
 ) -> LookupPlan:
     """Plan the look-ups of a batch.
 
@@ -46,11 +48,13 @@ def plan_lookup(
         scan_share: see `RecordIndex`.
         fills: whether new keys go to small file groups first.
         moves: see `LookupPlan`.
+        clustered: partition paths and file ids of groups that take no new keys, as a clustering replaces them soon.
     """
     groups, numbering = live.in_partitions(), live.numbering
     assert isinstance(numbering, ArrivalNumbers)
     merges = merges_new_rows(table)
-    small = {path: small_groups(found, sizes, merges=merges) for path, found in groups.items()} if fills else {}
+    taking = _without(groups, clustered) if fills else {}
+    small = {path: small_groups(found, sizes, merges=merges) for path, found in taking.items()}
     inserts = InsertGroups(sizes, small, {path: numbering.count(path) for path in groups})
     if reader is None:
         return LookupPlan(inserts, None, table.has_global_index, moves)
@@ -59,6 +63,15 @@ def plan_lookup(
     if table.index_type in RECORD_INDEXES:
         lookup = RecordLookup(files, timeline, scan_share, reads_rows=moves)
     return LookupPlan(inserts, lookup, table.has_global_index, moves)
+
+
+def _without(groups: GroupsByNumber, clustered: Set[tuple[str, str]]) -> GroupsByNumber:
+    if not clustered:
+        return groups
+    return {
+        path: {number: group for number, group in found.items() if (path, group.file_id) not in clustered}
+        for path, found in groups.items()
+    }
 
 
 def merges_new_rows(table: TableConfig) -> bool:

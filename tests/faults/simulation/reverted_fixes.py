@@ -92,9 +92,9 @@ def _check_later_writes(stats: Iterable[WriteStat], before: Timeline, now: Timel
 _both_changed = conflict._both_changed
 
 
-def _changed_beside_bases(own: Changed, other: Changed, *, logs_only: bool) -> Iterator[BucketId]:
+def _changed_beside_bases(own: Changed, other: Changed, **how: Any) -> Iterator[BucketId]:
     """An own base file may be beside logs of others."""
-    return _both_changed(replace(own, bases=frozenset()), other, logs_only=logs_only)
+    return _both_changed(own, other, **{**how, "older": frozenset()})
 
 
 _file_id = WritePlan.file_id
