@@ -40,6 +40,7 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
+from streaming_lsm.txn.conflict import clustered_in_pending
 from streaming_lsm.txn.dropped_columns import DROPPED_KEY, dropped_columns, dropped_entry
 from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.outcome import Outcome
@@ -285,6 +286,7 @@ class WritableTable(MaintainedTable):
             takes_filters=self.options[config.BLOOMS_OF_METADATA],
             fills=operation not in BASE_FILES,
             moves=self._moves_rows,
+            clustered=clustered_in_pending(timeline),
         )
 
     @property

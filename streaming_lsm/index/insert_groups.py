@@ -6,7 +6,7 @@ hash, so that all tasks of a batch send it to the same one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,14 +67,19 @@ class SmallGroups(Mapping[str, Sequence[tuple[int, int]]]):
     Attributes:
         groups: the file groups of each partition by number.
         sizes, merges: see `small_groups`.
+        without: partition paths and file ids of groups that take none.
     """
 
     groups: Mapping[str, Mapping[int, LiveFileGroup]]
     sizes: FileSizes
     merges: bool = False
+    without: Set[tuple[str, str]] = frozenset()
 
     def __getitem__(self, partition: str) -> Sequence[tuple[int, int]]:
-        return small_groups(self.groups[partition], self.sizes, merges=self.merges)
+        found = self.groups[partition]
+        if self.without:
+            found = {number: one for number, one in found.items() if (partition, one.file_id) not in self.without}
+        return small_groups(found, self.sizes, merges=self.merges)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from streaming_lsm.file_group.file_system_view import BaseFile
 from streaming_lsm.format.actions.commit import WriteStat
@@ -38,6 +38,7 @@ def plan_lookup(
     takes_filters: bool,
     fills: bool,
     moves: bool,
+    clustered: Set[tuple[str, str]] = frozenset(),
 ) -> LookupPlan:
     """Plan the look-ups of a batch.
 
@@ -53,12 +54,13 @@ def plan_lookup(
         takes_filters: whether the bloom filters of base files are taken from the metadata table.
         fills: whether new keys go to small file groups first.
         moves: see `LookupPlan`.
+        clustered: partition paths and file ids of groups that take no new keys, as a clustering replaces them soon.
     """
     groups, numbering = live.in_partitions(), live.numbering
     assert isinstance(numbering, ArrivalNumbers)
     small: Mapping[str, Sequence[tuple[int, int]]] = {}
     if fills:
-        small = SmallGroups(groups, sizes, merges=merges_new_rows(table))
+        small = SmallGroups(groups, sizes, merges=merges_new_rows(table), without=clustered)
     inserts = InsertGroups(sizes, small, {path: numbering.count(path) for path in groups})
     if reader is None:
         return LookupPlan(inserts, None, table.has_global_index, moves)

@@ -139,7 +139,7 @@ def check_conflicts(
     """
     known = frozenset(before.completed_writes)
     others = [write for write in now.completed_writes if write not in known or write.requested > requested]
-    pending = [found for found in now.pending if found.action in ("clustering", "replacecommit")]
+    pending = _may_cluster(now)
     late = [write for write in before.completed_writes if write.requested > requested]
     others += _archived((*before.pending, *late), now)
     if not others and not pending:
@@ -159,9 +159,13 @@ def check_conflicts(
         replaced = min(_replaced(own, commit), default=None)
         if replaced is not None:
             raise ClusteringConflict(_text(now, other, unit_of(table, replaced), "replaced"))
-        # Beside a compaction or clustering a base file that began earlier would be the older one.
-        logs_only = non_blocking or _is_compaction(commit) or commit.operation_type == CLUSTER
-        changed = next(_both_changed(own, _changed_live(now, commit, table), logs_only=logs_only), None)
+        is_clustering = commit.operation_type == CLUSTER
+        # Beside a compaction or clustering a base file that began earlier would be the older one. So would be the
+        # records of its keys in the record index, and in secondary indexes, beside those of the clustering.
+        older = own.file_groups if is_clustering and other.requested > requested else own.bases
+        logs_only = non_blocking or _is_compaction(commit) or is_clustering
+        live = _changed_live(now, commit, table)
+        changed = next(_both_changed(own, live, logs_only=logs_only, older=older), None)
         if changed is not None:
             raise WriteConflict(_text(now, other, changed, "changed"))
 
@@ -201,17 +205,14 @@ def _archived(others: Iterable[Instant], now: Timeline) -> list[Instant]:
 
 
 def _refuse_clustered(own: Changed, replacing: Replacing, now: Timeline, pending: Instant) -> None:
-    path = pending.at(State.REQUESTED).path
-    with suppress(FileNotFoundError):  # completed or cancelled since
-        clustered = clustered_groups(now.storage.read(path), path)
-        changed = {(partition, file_id) for partition, ids in replacing.file_ids.items() for file_id in ids}
-        both = (changed | own.file_groups) & clustered
-        if both:
-            partition, file_id = min(both)
-            raise ClusteringConflict(
-                f"{pending.path} in {now.storage.uri} is about to replace file group {file_id} of partition "
-                f"{partition!r}, which this write changes: write the batch again when it is done"
-            )
+    changed = {(partition, file_id) for partition, ids in replacing.file_ids.items() for file_id in ids}
+    both = (changed | own.file_groups) & _planned(now, pending)
+    if both:
+        partition, file_id = min(both)
+        raise ClusteringConflict(
+            f"{pending.path} in {now.storage.uri} is about to replace file group {file_id} of partition "
+            f"{partition!r}, which this write changes: write the batch again when it is done"
+        )
 
 
 def _replaced(own: Changed, commit: CommitMetadata) -> Iterator[FileGroup]:
@@ -220,21 +221,57 @@ def _replaced(own: Changed, commit: CommitMetadata) -> Iterator[FileGroup]:
 
 
 def _changed_live(now: Timeline, commit: CommitMetadata, table: TableConfig) -> Changed:
-    """Return what a commit changed that was not replaced since: a compaction of a replaced group is in no way."""
+    """Return what a commit changed whose rows were not replaced since: a compaction of a replaced group is in no way.
+
+    The rows of a file group that a clustering replaced are in others now: a key among them may be new to this write.
+    """
     replaced = now.replaced_groups
-    live = (stat for stat in commit.stats if stat.file_id not in replaced.get(stat.partition_path, ()))
-    return Changed.of(live, table)
+    by = [replaced.get(stat.partition_path, {}).get(stat.file_id) for stat in commit.stats]
+    kept = {None, *_clusterings(now, frozenset(by))}
+    return Changed.of((stat for stat, write in zip(commit.stats, by, strict=True) if write in kept), table)
 
 
-def _both_changed(own: Changed, other: Changed, *, logs_only: bool) -> Iterator[Unit]:
-    """Yield the units that both changed; with `logs_only` those in which the own logs may not follow the other's."""
+def _clusterings(now: Timeline, requested: Set[str | None]) -> Iterator[str]:
+    """Yield those of the requested times of some completed writes that are clusterings."""
+    for write in now.completed_writes if requested - {None} else ():
+        if write.requested in requested and now.read_commit(write).operation_type == CLUSTER:
+            yield write.requested
+
+
+def clustered_in_pending(now: Timeline) -> frozenset[FileGroup]:
+    """Return the file groups that pending clusterings are about to replace, of which no write may change one."""
+    found: frozenset[FileGroup] = frozenset()
+    for pending in _may_cluster(now):
+        found |= _planned(now, pending)
+    return found
+
+
+def _may_cluster(now: Timeline) -> list[Instant]:
+    return [found for found in now.pending if found.action in ("clustering", "replacecommit")]
+
+
+def _planned(now: Timeline, pending: Instant) -> frozenset[FileGroup]:
+    path = pending.at(State.REQUESTED).path
+    with suppress(FileNotFoundError):  # completed or cancelled since
+        return clustered_groups(now.storage.read(path), path)
+    return frozenset()
+
+
+def _both_changed(
+    own: Changed, other: Changed, *, logs_only: bool, older: Set[FileGroup] = frozenset()
+) -> Iterator[Unit]:
+    """Yield the units that both changed; with `logs_only` those in which the own logs may not follow the other's.
+
+    Args:
+        older: file groups to which the write may not add files that were requested before those of the other one.
+    """
     for unit in sorted(own.groups.keys() & other.groups.keys(), key=str):
         both = own.groups[unit] & other.groups[unit]
         # A bucket has one file group.
         differ = unit.bucket is not None and own.groups[unit] != other.groups[unit]
         # An own base file would be superseded, with its rows, by one that was requested later: of the other write, or
         # of a compaction of its logs.
-        if not logs_only or differ or both & own.bases:
+        if not logs_only or differ or both & older:
             yield unit
 
 

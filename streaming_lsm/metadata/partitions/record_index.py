@@ -128,7 +128,7 @@ class RecordIndexPartition:
         Raises:
             UnsupportedTable: a key that it wrote has a row in another file group, too.
         """
-        if not self.may_repeat:
+        if not self.may_repeat or not found:
             return None
         storage = self.context.storage
         index = RecordIndex.open(storage, data, self.context.options[config.RECORD_INDEX_SCAN_SHARE], TimelineCache())

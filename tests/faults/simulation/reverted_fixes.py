@@ -11,6 +11,7 @@ from unittest import mock
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.table.file_names import BucketId, InlineLogName, LogFileName
+from streaming_lsm.index import lookup_planning
 from streaming_lsm.lock import lock as lock_module
 from streaming_lsm.lock import markers
 from streaming_lsm.lock.heartbeat import Claim
@@ -27,6 +28,11 @@ from streaming_lsm.txn.locked_table import LockedTable
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.plan import WritePlan
 
+BY_INDEXED = (
+    "new keys do not go to what is clustered soon",
+    "a log that is older than a clustering is a conflict",
+)
+"""Found by the schedules of tables with all indexes."""
 Revert = Callable[[], AbstractContextManager[object]]
 
 
@@ -40,6 +46,10 @@ def _none(*given: object, **named: object) -> Iterator[BucketId]:
 
 def _never(*given: object, **named: object) -> bool:
     return False
+
+
+def _all_groups(groups: object, clustered: object) -> object:
+    return groups
 
 
 _as_of = Timeline.as_of
@@ -92,9 +102,14 @@ def _check_later_writes(stats: Iterable[WriteStat], before: Timeline, now: Timel
 _both_changed = conflict._both_changed
 
 
-def _changed_beside_bases(own: Changed, other: Changed, *, logs_only: bool) -> Iterator[BucketId]:
+def _changed_beside_bases(own: Changed, other: Changed, **how: Any) -> Iterator[BucketId]:
     """An own base file may be beside logs of others."""
-    return _both_changed(replace(own, bases=frozenset()), other, logs_only=logs_only)
+    return _both_changed(own, other, **{**how, "older": frozenset()})
+
+
+def _changed_beside_clusterings(own: Changed, other: Changed, *, logs_only: bool, **how: Any) -> Iterator[BucketId]:
+    """An own log may be beside a base file of a clustering that was requested later."""
+    return _both_changed(own, other, logs_only=logs_only, older=own.bases)
 
 
 _file_id = WritePlan.file_id
@@ -133,6 +148,11 @@ FIXES: dict[str, Revert] = {
     "fixed ids of replaced groups are not used again": _replace(WritePlan, "file_id", _always_fixed),
     "logs belong to slices by completion times": _replace(FileSystemView, "log_time", _requested_time),
     "dead writes are no early conflicts": _replace(markers, "_is_pending", _pending_by_files),
+    # Of clusterings, in tables with all indexes:
+    "new keys do not go to what is clustered soon": _replace(lookup_planning, "_without", _all_groups),
+    "a log that is older than a clustering is a conflict": _replace(
+        conflict, "_both_changed", _changed_beside_clusterings
+    ),
     # Of savepoints and restores:
     "an inflight file that comes after a restore is deleted": _replace(recovery, "_is_undone", _never),
     "a savepoint is read as of its completion": _replace(Timeline, "as_of", _as_of_request),

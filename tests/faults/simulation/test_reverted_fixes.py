@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.faults.simulation.reverted_fixes import FIXES
+from tests.faults.simulation.reverted_fixes import BY_INDEXED, FIXES
 from tests.support.crash_points import EVERY_CALL
 from tests.support.simulation.model.history import Violation
-from tests.support.simulation.simulate import simulate
+from tests.support.simulation.running import Result
+from tests.support.simulation.simulate import simulate, simulate_indexed
 from tests.support.simulation.undone_services import simulate_undone_services
 
 _SEEDS = 1000
@@ -30,9 +31,15 @@ _BY_RESTORES = ("an inflight file that comes after a restore is deleted",)
 def _violations(fix: str) -> Iterator[Violation]:
     """What the schedules of the seeds break, one after the other."""
     for seed in range(_SEEDS):
-        for result in simulate_undone_services(seed) if fix in _BY_RESTORES else (simulate(seed),):
+        for result in _results(fix, seed):
             if result.violation is not None:
                 yield result.violation
+
+
+def _results(fix: str, seed: int) -> Iterable[Result]:
+    if fix in _BY_RESTORES:
+        return simulate_undone_services(seed)
+    return ((simulate_indexed if fix in BY_INDEXED else simulate)(seed),)
 
 
 @pytest.mark.timeout(1200)

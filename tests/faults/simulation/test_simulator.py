@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.simulation.simulate import simulate
 from tests.support.simulation.work.batches import Batch
 from tests.support.simulation.work.modes import Mode
 from tests.support.simulation.work.workload import Workload
+from tests.support.small_tables import Row
 
 _REPEATED = (3, 4, 14)
 _PROGRAM = "from tests.support.simulation.simulate import simulate; print(simulate({seed}).checksum)"
@@ -112,6 +114,32 @@ def test_a_conflict_is_right_where_both_change_a_bucket() -> None:
     assert rules.complaint(one, same, EarlyConflict("")) == "early detection is off"
     assert rules.complaint(one, None, ClusteringConflict("")) == "no file group was replaced since it was planned"
     assert rules.complaint(one, None, ClusteringConflict(""), is_replaced=True) is None
+
+
+def test_a_conflict_is_right_where_keys_are_looked_up_in_all_partitions() -> None:
+    rules = ConflictRules(Mode.OPTIMISTIC, buckets=0, is_early=False, is_cow=False, is_global=True)
+    one, other, none = (Batch("w0", n, rows) for n, rows in enumerate(((_row("nl"),), (_row("de"),), ())))
+    assert rules.excludes(one, other, frozenset())
+    assert not rules.excludes(one, other, frozenset(), without=frozenset({"de"}))
+    assert not rules.excludes(one, none, frozenset())
+    assert rules.complaint(one, other, WriteConflict("")) is None
+    assert rules.complaint(one, none, WriteConflict("")) == "batch 2 of w0 is in other buckets"
+
+
+def test_a_conflict_with_a_clustering_is_right_where_a_write_changes_its_file_groups() -> None:
+    rules = ConflictRules(Mode.OPTIMISTIC, buckets=0, is_early=False, is_cow=False)
+    batch = Batch("w0", 0, (_row("nl"),))
+    complaint = partial(rules.clustering_complaint, batch, ClusteringConflict(""), is_planned=False, is_later=False)
+    assert complaint(["nl"]) is None
+    assert complaint(["de"]) == "its file groups are in ['de']"
+    assert complaint(["nl"], is_planned=True) == "new keys go to other file groups"
+    of_rows = partial(rules.clustering_complaint, batch, WriteConflict(""), ["nl"], is_planned=False)
+    assert of_rows(is_later=True) is None
+    assert of_rows(is_later=False) == "a clustering changes no row"
+
+
+def _row(where: str) -> Row:
+    return "k1", where, 1, 1
 
 
 @pytest.mark.parametrize(

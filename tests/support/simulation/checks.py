@@ -9,19 +9,15 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from streaming_lsm.errors import CommitConflict, CorruptFileError, LsmError, ReadOvertaken
+from streaming_lsm.errors import CommitConflict, ReadOvertaken
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.lock.markers import TEMP_FOLDER
-from streaming_lsm.metadata.record_locations import RecordIndex
-from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.action_kind import LOG_COMPACTION
-from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.action_kind import CLUSTERING, LOG_COMPACTION
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
-from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
-from tests.support.metadata_tables import PARTITIONS, assert_indexes, assert_locations
+from tests.support.simulation.index_checks import check_indexes_at_rest
 from tests.support.simulation.model.history import History, Published, Rows, Violation, is_replay
 from tests.support.simulation.processes.actors import open_table, write
 from tests.support.simulation.processes.reading import check_savepoint, rows_of
@@ -31,8 +27,6 @@ from tests.support.simulation.work.workload import HOSTS, LEASE_MS, Service, Wor
 from tests.support.simulation.world import SimulatedProcess, World
 
 _RETAINED = 2
-RECORD_INDEXED = {"hoodie.metadata.record.index.enable", "hoodie.metadata.record.level.index.enable"}
-"""Options of a table with a record index."""
 _LOST_INFLIGHT = re.compile(
     r"timeline\.triple: \d+: \{'requested': \['compaction'\], 'inflight': \[\], 'completed': \['commit'\]\}$"
 )
@@ -59,6 +53,8 @@ def settle(world: World) -> None:
         if any(pending.action == LOG_COMPACTION for pending in table.timeline.pending):
             _compact(table, log=True)
         _compact(table)
+    if any(pending.action == CLUSTERING for pending in table.timeline.pending):
+        _cluster(table)
     table.clean()
     table.archive()
 
@@ -69,6 +65,13 @@ def _compact(table: SimulatedTable, *, log: bool = False) -> None:
         return
     # The first run of a plan whose requested time another action had has cancelled it.
     table.services.compact(table._engine, log=log)
+
+
+def _cluster(table: SimulatedTable) -> None:
+    with suppress(CommitConflict):
+        table.cluster()
+        return
+    table.cluster()
 
 
 def check(world: World) -> None:
@@ -83,12 +86,11 @@ def check(world: World) -> None:
     _check_batches(world.workload, history)
     _check_timeline(table, history)
     _check_rows("snapshot", history.rows, rows_of(table))
-    check_record_index(world)
     _check_time_travel(table, history)
     for saved in history.saved:
         check_savepoint(world, table, saved)
     _check_incremental(table, history)
-    _check_indexes(table)
+    check_indexes_at_rest(world, table)
     _check_files(world, table)
     _check_oracle(world)
     _check_replays(process, world)
@@ -179,13 +181,6 @@ def _incremental(table: SimulatedTable, since: str, until: str | None) -> Rows:
     return {row["id"]: tuple(row.values()) for row in found}
 
 
-def _check_indexes(table: SimulatedTable) -> None:
-    try:
-        assert_indexes(table)
-    except (AssertionError, ValueError) as error:
-        raise Violation("index disagrees", f"{type(error).__name__}: {error}"[:300]) from error
-
-
 def _check_files(world: World, table: SimulatedTable) -> None:
     """After a clean there are the files that commits list, the timeline and the properties, and nothing else."""
     timeline = table.timeline
@@ -211,31 +206,6 @@ def is_late_object(workload: Workload, path: str) -> bool:
     may_be = workload.on_objects and workload.late_tasks
     is_data = parse_file_name(path.rpartition("/")[2], rfc103_names=True) is not None
     return bool(may_be) and (path.startswith(TEMP_FOLDER) or (is_data and not path.startswith(".hoodie/")))
-
-
-def check_record_index(world: World) -> None:
-    """If the table has a record index, it has the keys of the snapshot, wherever the processes are; nothing is called.
-
-    Raises:
-        Violation: it has others, or other file groups.
-    """
-    if not RECORD_INDEXED & world.workload.options.keys():
-        return
-    with tempfile.TemporaryDirectory(prefix="lsm-simulated-") as folder:
-        world.disk.save(Path(folder))
-        storage = LocalStorage(Path(folder))
-        # While a table is being restored queries read another state than the newest one.
-        is_whole = Timeline.load(storage).as_restored().origin is None
-        if is_whole and "record_index" in load_properties(storage).get(PARTITIONS, ""):
-            try:
-                # Of what another program did, readers notice that the index does not know it.
-                RecordIndex.open(storage, Timeline.load(storage), 0.5, TimelineCache())
-            except CorruptFileError:
-                return
-            try:
-                assert_locations(storage)
-            except (AssertionError, LsmError) as error:
-                raise Violation("record index", f"{type(error).__name__}: {error}") from error
 
 
 def _check_oracle(world: World) -> None:

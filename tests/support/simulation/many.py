@@ -15,7 +15,7 @@ import pyarrow as pa
 from streaming_lsm.errors import WriteConflict
 from tests.support.simulation.running import Result
 from tests.support.simulation.schedule import FAMILIES, Call
-from tests.support.simulation.simulate import simulate
+from tests.support.simulation.simulate import simulate, simulate_indexed
 from tests.support.simulation.undone_services import simulate_undone_services
 from tests.support.simulation.work.modes import Mode
 from tests.support.simulation.work.workload import Setting, draw_workload
@@ -30,6 +30,12 @@ def run_many(seeds: Iterable[int], setting: Setting | None = None) -> Iterator[R
     """
     with _processes() as pool:
         yield from pool.map(partial(_simulate, setting=setting), seeds, chunksize=4)
+
+
+def run_indexed(seeds: Iterable[int]) -> Iterator[Result]:
+    """Run the schedules of seeds with tables that have all indexes, as `run_many`."""
+    with _processes() as pool:
+        yield from pool.map(_simulate_indexed, seeds, chunksize=4)
 
 
 def run_undone_services(seeds: Iterable[int], most: int | None = None) -> Iterator[Result]:
@@ -52,6 +58,10 @@ def _begin() -> None:
 def _simulate(seed: int, setting: Setting | None) -> Result:
     workload = None if setting is None else draw_workload(seed, setting)
     return simulate(seed, workload=workload).without_trace()
+
+
+def _simulate_indexed(seed: int) -> Result:
+    return simulate_indexed(seed).without_trace()
 
 
 def _simulate_undone_services(seed: int, most: int | None) -> list[Result]:

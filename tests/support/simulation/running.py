@@ -10,7 +10,8 @@ from streaming_lsm.config import resolve
 from streaming_lsm.table_options import new_table_config
 from streaming_lsm.timeline.properties_file import create_table_files
 from tests.support.faulty_storage import Killed
-from tests.support.simulation.checks import check, check_record_index, settle
+from tests.support.simulation.checks import check, settle
+from tests.support.simulation.index_checks import check_indexes_now
 from tests.support.simulation.model.history import Violation
 from tests.support.simulation.processes.actors import Actor, Seat
 from tests.support.simulation.processes.table import simulated_storages
@@ -34,6 +35,8 @@ class Result:
         calls: how often which kind of call was made.
         commits: number of batches committed.
         conflicts: how often which conflict was raised between writes.
+        checked: how often which index was compared with the data.
+        clusterings: number of clusterings that were completed.
     """
 
     seed: int
@@ -46,6 +49,8 @@ class Result:
     calls: Counter[tuple[str, str]]
     commits: int
     conflicts: Counter[str]
+    checked: Counter[str]
+    clusterings: int
 
     def without_trace(self) -> Result:
         """The same without its lines, which are long."""
@@ -76,6 +81,8 @@ def run(seed: int, work: Workload, schedule: Schedule, *, details: bool = False,
         world.calls,
         len(world.history.committed),
         world.conflicts,
+        world.checked,
+        sum(bool(one.clustered) for one in world.history.published),
     )
 
 
@@ -114,7 +121,7 @@ def _act(world: World) -> None:
 
     world.on_replace = replace
     for actor in actors:
-        actor.on_step = lambda: check_record_index(world)
+        actor.on_step = lambda: check_indexes_now(world)
 
 
 def _guarded(world: World, task: Callable[[World], None]) -> Callable[[], None]:

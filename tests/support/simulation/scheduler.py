@@ -96,8 +96,11 @@ class Scheduler:
         if self._tasks:
             self._finished.clear()
             self._hand_over()
-            if not self._finished.wait(_PATIENCE_S):
-                raise Stuck(f"{self.current.name} has not come to a step for {_PATIENCE_S} s")
+            steps = -1
+            while not self._finished.wait(_PATIENCE_S):
+                if self.steps == steps:
+                    raise Stuck(f"{self.current.name} has not come to a step for {_PATIENCE_S} s")
+                steps = self.steps
         if self.error is not None:
             raise self.error
 

@@ -8,7 +8,7 @@ from tests.support.simulation.aims import aim_of
 from tests.support.simulation.running import Result, run
 from tests.support.simulation.schedule import Event, RandomSchedule, Schedule
 from tests.support.simulation.work.modes import Mode
-from tests.support.simulation.work.workload import LEASE_MS, Setting, Workload, draw_workload
+from tests.support.simulation.work.workload import LEASE_MS, Setting, Workload, draw_workload, indexed_setting
 
 
 def simulate(
@@ -31,3 +31,8 @@ def simulate(
     work = workload or draw_workload(seed, aim.setting if aim else Setting(mode=mode))
     schedule = RandomSchedule(seed, LEASE_MS, aim) if events is None else Schedule(events)
     return run(seed, work, schedule, details=details)
+
+
+def simulate_indexed(seed: int, *, details: bool = False) -> Result:
+    """Run the schedule of a seed with a table that has all indexes."""
+    return simulate(seed, workload=draw_workload(seed, indexed_setting(seed)), details=details)

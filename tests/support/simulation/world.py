@@ -70,6 +70,8 @@ class World:
         struck: how often which kind of event happened at which kind of call.
         calls: how often which kind of call was made.
         conflicts: how often which conflict was raised between writes.
+        checked: how often which index was compared with the data.
+        checked_actions: the files of the timelines then, the last time.
     """
 
     def __init__(self, seed: int, workload: Workload, schedule: Schedule, *, details: bool = False) -> None:
@@ -80,6 +82,8 @@ class World:
         self.disk = MemoryObjects(URI) if workload.on_objects else MemoryStorage(URI)
         self.history = History(rules_of(workload))
         self.conflicts: Counter[str] = Counter()
+        self.checked: Counter[str] = Counter()
+        self.checked_actions: frozenset[str] = frozenset()
         self.trace = Trace(details)
         self.attempts: dict[Task, Attempt | None] = {}
         self.struck: Counter[tuple[str, str, Kind]] = Counter()

@@ -258,6 +258,19 @@ def test_a_global_index_is_not_kept_of_keys_that_are_in_two_partitions(
     assert assert_locations(tmp_path) > 3
 
 
+def test_a_global_index_is_kept_beside_a_write_that_changes_no_file(tmp_path: Path) -> None:
+    without_buckets = {key: value for key, value in OPTIONS.items() if "bucket" not in key}
+    looked_up = {"hoodie.index.type": "SIMPLE", "hoodie.parquet.small.file.limit": 0}
+    table = LsmTable.create(tmp_path, schema_of(""), {**without_buckets, **LOCATED, **looked_up})
+    draw = random.Random(2)
+    for step in (1, 2):
+        table.upsert(batch(draw, step, 9, parts="a").rename_columns(schema_of("").names))
+    before, unknown = assert_locations(tmp_path), {"id": ["?"], "part": ["a"], "n": [1], "ts": [9]}
+    assert table.delete(pa.Table.from_pydict(unknown)) is not None
+    assert has_index(tmp_path)
+    assert assert_locations(tmp_path) == before
+
+
 @pytest.mark.parametrize("fault", [Fault.KILL_BEFORE, Fault.KILL_AFTER], ids=lambda fault: fault.name)
 @pytest.mark.parametrize("what", ["made", "kept", "dropped", "grown"])
 def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, fault: Fault, tmp_path: Path) -> None:

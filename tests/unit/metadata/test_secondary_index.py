@@ -15,7 +15,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.writer import write_hfile
-from streaming_lsm.format.metadata.group_files import DeletedKeys, base_content
+from streaming_lsm.format.metadata.group_files import base_content
 from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.metadata.secondary_index import (
     encode_entries,
@@ -25,14 +25,12 @@ from streaming_lsm.format.metadata.secondary_index import (
     prefixes,
     split_keys,
 )
-from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.secondary_entries import check_own
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.properties_file import load_properties
-from streaming_lsm.timeline.timeline import Timeline
 from tests.support.metadata_tables import LOCATED, PARTITIONS, assert_locations, assert_settled
+from tests.support.secondary_entries import entries_of
 
 MADE_BY_HUDI: list[tuple[str | None, str, str, int, int]] = [
     ("amsterdam", "k1", "amsterdam$k1", 0, 2),
@@ -84,40 +82,9 @@ def batch(draw: random.Random, step: int, count: int = 10) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def entries(root: Path, name: str = NAME) -> set[tuple[str | None, str]]:
-    """Values and record keys of an index, read record by record."""
-    storage = LocalStorage(root)
-    metadata, data = Subfolder(storage, METADATA_TABLE), Timeline.load(storage)
-    timeline, names = Timeline.load(metadata), metadata.names(name)
-    found: set[tuple[str | None, str]] = set()
-    for file_id in sorted({parsed.file_id for text in names if (parsed := parse_file_name(text)) is not None}):
-        of_group: set[str] = set()
-        newest = MetadataFileSlice.newest(timeline, names, MetadataFileGroup(name, file_id))
-        for part in newest.parts(metadata, counted_instants(data)):
-            if isinstance(part, DeletedKeys):
-                of_group -= {str(key) for key in part.keys.to_pylist()}
-            else:
-                of_group |= {key.decode() for cells in part.cells() for key in cells.keys.to_pylist()}
-        found |= {plain(key) for key in of_group}
-    return found
-
-
-def plain(key: str) -> tuple[str | None, str]:
-    """Undo the escapes of a key, one character after the other."""
-    parts: list[list[str]] = [[]]
-    characters = iter(key)
-    for character in characters:
-        if character == "$" and len(parts) == 1:
-            parts.append([])
-        else:
-            parts[-1].append(next(characters) if character == "\\" else character)
-    value, record_key = ("".join(part) for part in parts)
-    return (None if key.startswith("\0$") else value), record_key
-
-
 def assert_entries(table: LsmTable, root: Path) -> int:
     rows = table.scan(["_hoodie_record_key", "city"], meta=False).to_arrow().to_pylist()
-    assert entries(root) == {(row["city"], row["_hoodie_record_key"]) for row in rows}
+    assert entries_of(LocalStorage(root), NAME) == {(row["city"], row["_hoodie_record_key"]) for row in rows}
     return len(rows)
 
 
@@ -254,7 +221,9 @@ def test_what_cannot_be_indexed_is_refused_and_an_index_goes_with_its_record_ind
     assert registered(tmp_path) == ["files", "record_index", "secondary_index_of_n"]
     LsmTable(tmp_path, {"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(batch(random.Random(2), 2))
     rows = LsmTable(tmp_path).scan(["_hoodie_record_key", "n"]).to_arrow().to_pylist()
-    assert entries(tmp_path, "secondary_index_of_n") == {(str(row["n"]), row["_hoodie_record_key"]) for row in rows}
+    assert entries_of(LocalStorage(tmp_path), "secondary_index_of_n") == {
+        (str(row["n"]), row["_hoodie_record_key"]) for row in rows
+    }
     LsmTable(tmp_path).drop_index("record_index")
     LsmTable(tmp_path, {"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(batch(random.Random(3), 3))
     assert registered(tmp_path) == ["files"]

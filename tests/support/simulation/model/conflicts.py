@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,6 +13,7 @@ from streaming_lsm.config import EARLY_CONFLICTS, TABLE_VERSION
 from streaming_lsm.errors import ClusteringConflict, EarlyConflict, WriteConflict
 from streaming_lsm.keys.bucket import bucket_ids
 from tests.support.simulation.work.batches import Batch
+from tests.support.simulation.work.indexes import has_global_index
 from tests.support.simulation.work.modes import Mode
 from tests.support.simulation.work.workload import Workload
 
@@ -36,6 +38,7 @@ class ConflictRules:
         is_early: whether writers look for each other's markers.
         is_cow: whether it is copy-on-write.
         is_inline: whether it has inline logs.
+        is_global: whether keys are looked up in all partitions: then the whole table is one.
     """
 
     mode: Mode
@@ -43,6 +46,7 @@ class ConflictRules:
     is_early: bool
     is_cow: bool
     is_inline: bool = False
+    is_global: bool = False
 
     @property
     def looks_up(self) -> bool:
@@ -76,7 +80,11 @@ class ConflictRules:
             return True
         # The rows of an overwrite are in new file groups, of which a bucket has one.
         blocks = self.mode is not Mode.NON_BLOCKING or bool(other.overwrite)
-        return blocks and any(partition not in without for partition, _ in own & its)
+        return blocks and any(partition not in without for partition, _ in self._shared(own, its))
+
+    def _shared(self, own: frozenset[Bucket], its: frozenset[Bucket]) -> frozenset[Bucket]:
+        """What another write changes of what an own one does, or looks keys up in."""
+        return its if self.is_global and own else own & its
 
     def complaint(
         self, batch: Batch, other: Batch | None, conflict: WriteConflict, *, is_replaced: bool = False
@@ -99,9 +107,28 @@ class ConflictRules:
         has_bases = batch.is_bulk or batch.overwrite or (other is not None and other.overwrite)
         if self.mode is Mode.NON_BLOCKING and not has_bases:
             return "writes do not block each other"
-        if other is not None and not self.buckets_of(batch) & self.buckets_of(other):
+        if other is not None and not self._shared(self.buckets_of(batch), self.buckets_of(other)):
             return f"{other} is in other buckets"
         return None
+
+    def clustering_complaint(
+        self, batch: Batch, conflict: WriteConflict, clustered: Collection[str], *, is_planned: bool, is_later: bool
+    ) -> str | None:
+        """Why a conflict with a clustering should not have been raised; None if it is right.
+
+        Args:
+            clustered: the partitions of its file groups.
+            is_planned: whether it was pending when the write was planned, and none of its keys were in the table.
+            is_later: whether it was requested after the write, which is made alone.
+        """
+        if batch.partitions.isdisjoint(clustered):
+            return f"its file groups are in {sorted(clustered)}"
+        if not batch.partitions.isdisjoint(batch.replaces):
+            return None
+        if not isinstance(conflict, ClusteringConflict):
+            # Its files in the new file groups would be the older ones.
+            return None if is_later else "a clustering changes no row"
+        return "new keys go to other file groups" if is_planned else None
 
 
 def rules_of(workload: Workload) -> ConflictRules:
@@ -113,6 +140,7 @@ def rules_of(workload: Workload) -> ConflictRules:
         bool(workload.options.get(EARLY_CONFLICTS.key)),
         workload.is_cow,
         workload.options.get(TABLE_VERSION.key) == 9,
+        has_global_index(workload.options),
     )
 
 

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from streaming_lsm.errors import WriteConflict
+from streaming_lsm.format.actions.clustering_plan import clustered_groups
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.actions.restore import RestorePlan
 from streaming_lsm.format.actions.rollback import RollbackPlan
-from streaming_lsm.timeline.action_kind import RESTORE, ROLLBACK
+from streaming_lsm.timeline.action_kind import CLUSTERING, RESTORE, ROLLBACK
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from tests.support.simulation.model.conflicts import Bucket, ConflictRules, named_instant
 from tests.support.simulation.work.batches import REPLACED, Batch
@@ -32,6 +34,8 @@ class Violation(Exception):
 
 
 Rows = dict[str, Row]
+FileGroups = frozenset[tuple[str, str]]
+"""Partition paths and file ids."""
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Attempt:
         refused: name of the error that says that nothing of it is committed, now or later.
         seen: requested times of the writes that were completed when it was planned, the last time.
         undone: how many writes had been undone by then.
+        planned: requested times of the clusterings that were pending then.
     """
 
     batch: Batch
@@ -53,6 +58,7 @@ class Attempt:
     refused: str = ""
     seen: frozenset[str] = frozenset()
     undone: int = 0
+    planned: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,9 @@ class Published:
     """A completed write, in the order in which they were completed; compactions change no rows.
 
     Attributes:
-        changes: what it changed, of its batch; None for compactions and replacements.
+        changes: what it changed, of its batch; None for compactions, clusterings and replacements.
+        groups: the file groups that it wrote to.
+        clustered: those that it replaced, as a clustering.
     """
 
     requested: str
@@ -69,6 +77,8 @@ class Published:
     rows: Rows
     changes: Batch | None = None
     is_replacement: bool = False
+    groups: FileGroups = frozenset()
+    clustered: FileGroups = frozenset()
 
     @property
     def replaced(self) -> tuple[str, ...]:
@@ -99,6 +109,8 @@ class History:
         undone: the completed writes that were rolled back or restored away.
         plans: requested times of what each rollback and restore is to undo, by its own.
         revived: how often a process that was stopped created the completed file of an undone or archived write again.
+        clusterings: the file groups of each clustering that was planned, by its requested time.
+        pending: requested times of those that are pending.
     """
 
     rules: ConflictRules
@@ -111,6 +123,8 @@ class History:
     undone: list[Published] = field(default_factory=list)
     plans: dict[str, tuple[str, ...]] = field(default_factory=dict)
     revived: int = 0
+    clusterings: dict[str, FileGroups] = field(default_factory=dict)
+    pending: set[str] = field(default_factory=set)
 
     @property
     def published(self) -> tuple[Published, ...]:
@@ -153,7 +167,10 @@ class History:
         if found is None:
             return
         if found.completed is not None:
-            self._on_completed(found, found.completed)
+            self._on_completed(found, found.completed, data)
+        elif found.action == CLUSTERING and found.state is State.REQUESTED:
+            self.clusterings[found.requested] = clustered_groups(data or b"", found.path)
+            self.pending.add(found.requested)
         elif found.action in (ROLLBACK, RESTORE):
             self._on_undoing(found, data or b"")
         elif found.state is State.REQUESTED:
@@ -170,6 +187,8 @@ class History:
             return
         if found.action in (ROLLBACK, RESTORE) and found.state is State.REQUESTED:
             self.plans.pop(found.requested, None)
+        if found.action == CLUSTERING and found.state is State.REQUESTED:
+            self.pending.discard(found.requested)
         last = self.published[-1] if self.published else None
         is_planned = any(found.requested in plan for plan in self.plans.values())
         if (
@@ -206,7 +225,7 @@ class History:
         self.deleted += 1
         self.moments.append(self.published[:count])
 
-    def _on_completed(self, found: Instant, completed: str) -> None:
+    def _on_completed(self, found: Instant, completed: str, data: bytes | None) -> None:
         if not found.is_write:
             return
         known = (*self.undone, *self.published)
@@ -221,27 +240,49 @@ class History:
             raise Violation("batch twice", f"{attempt.batch} is committed again by {found.path}")
         if attempt is not None and attempt.refused:
             raise Violation("refused and committed", f"{attempt.batch} by {found.path}: was told {attempt.refused}")
-        is_replacement = attempt is None and found.action == "replacecommit"
-        changes = None if attempt is None else self._changes(attempt)
+        clustered: FileGroups = frozenset()
+        if attempt is None and found.requested in self.pending:
+            clustered = self.clusterings[found.requested]
+            self.pending.discard(found.requested)
+            self._check_clustered(found, clustered)
+        is_replacement = attempt is None and not clustered and found.action == "replacecommit"
+        groups = _groups_of(found, data)
+        changes = None if attempt is None else self._changes(attempt, groups)
         if attempt is not None and changes is not None:
             self._check_excluded(attempt, changes, found)
+            self._check_beside_clusterings(attempt, groups, found)
             for one in self.undone[attempt.undone :]:
                 if one.requested in attempt.seen:
                     raise Violation("made on top of what is undone", f"{attempt.batch} by {found.path}: {one}")
-        made = Published(found.requested, completed, attempt, {}, changes, is_replacement)
+        made = Published(found.requested, completed, attempt, {}, changes, is_replacement, groups, clustered)
         self.moments.append((*self.published, replace(made, rows=made.applied_to(self.rows))))
 
-    def _changes(self, attempt: Attempt) -> Batch:
-        """The batch, without deletes that leave no file: without buckets, or of a copy-on-write table, those of buckets
-        that had no file when the write was planned."""
+    def _changes(self, attempt: Attempt, groups: FileGroups) -> Batch:
+        """The batch, without deletes that leave no file.
+
+        In a copy-on-write table these are those of buckets that had no file when the write was planned; without buckets
+        those of keys that had no row, in partitions to which it wrote nothing.
+        """
         batch = attempt.batch
         if not (self.rules.is_cow or self.rules.looks_up) or not batch.deletes:
             return batch
+        if self.rules.looks_up:
+            known, written = self._known_keys(attempt), {partition for partition, _ in groups}
+            return replace(batch, deletes=tuple(key for key in batch.deletes if key in known or key[1] in written))
         filled = self._filled(one for one in self.published if one.requested in attempt.seen)
         return replace(batch, deletes=tuple(key for key in batch.deletes if self.rules.bucket_of(*key) in filled))
 
+    def _known_keys(self, attempt: Attempt) -> frozenset[tuple[str, str]]:
+        """The keys that had a row, with their partitions, when a write was planned."""
+        rows: Rows = {}
+        for one in self.published:
+            rows = one.applied_to(rows) if one.requested in attempt.seen else rows
+        return frozenset((key, row[1]) for key, row in rows.items())
+
     def _filled(self, writes: Iterable[Published]) -> frozenset[Bucket]:
         """The buckets that have a file group after some writes."""
+        if self.rules.looks_up:
+            return frozenset(self.rules.bucket_of("", where) for where, _ in _live_groups(writes))
         filled: frozenset[Bucket] = frozenset()
         for one in writes:
             filled = frozenset(bucket for bucket in filled if bucket[0] not in one.replaced)
@@ -263,6 +304,20 @@ class History:
                     f"{attempt.batch} by {found.path} and {other.changes}, completed at {other.completed}",
                 )
 
+    def _check_beside_clusterings(self, attempt: Attempt, groups: FileGroups, found: Instant) -> None:
+        """Check that no file group of a write is of a clustering that is pending, or was completed since it began."""
+        done = (one for one in self.published if one.requested not in attempt.seen)
+        replaced = {one.requested: one.clustered for one in done}
+        for requested, clustered in {**replaced, **{one: self.clusterings[one] for one in self.pending}}.items():
+            if groups & clustered:
+                raise Violation("conflict missed", f"{attempt.batch} by {found.path} and the clustering {requested}")
+
+    def _check_clustered(self, found: Instant, clustered: FileGroups) -> None:
+        """Check that what a clustering replaces was not written to since it was planned."""
+        for one in self.published:
+            if one.completed > found.requested and one.groups & clustered:
+                raise Violation("conflict missed", f"the clustering {found.path} and {one.requested}_{one.completed}")
+
     def _is_without_effect(self, one: Published) -> bool:
         """Whether a write is an overwrite without rows, which found no file group to replace."""
         if one.attempt is None or one.changes is None or not one.replaced or self.rules.buckets_of(one.changes):
@@ -272,7 +327,11 @@ class History:
 
     def on_conflict(self, attempt: Attempt, conflict: WriteConflict) -> None:
         """A write was refused because of another one."""
-        other = self.began.get(named_instant(conflict))
+        named = named_instant(conflict)
+        if named in self.clusterings and named not in self.began:
+            self._check_conflict_with_clustering(attempt, conflict, named)
+            return
+        other = self.began.get(named)
         is_replaced = any(one.replaced and one.requested not in attempt.seen for one in self.published)
         batch = other.batch if other else None
         complaint = self.rules.complaint(attempt.batch, batch, conflict, is_replaced=is_replaced)
@@ -280,6 +339,23 @@ class History:
             raise Violation(
                 "made-up conflict", f"{attempt.batch}: {complaint}, but {type(conflict).__name__}: {conflict}"
             )
+
+    def _check_conflict_with_clustering(self, attempt: Attempt, conflict: WriteConflict, named: str) -> None:
+        clustered = {partition for partition, _ in self.clusterings[named]}
+        keys = {key for key in self._known_keys(attempt) if key[1] in clustered}
+        batch = attempt.batch
+        is_new = not keys & {*batch.deletes, *((row[0], row[1]) for row in batch.rows)}
+        complaint = self.rules.clustering_complaint(
+            batch,
+            conflict,
+            clustered,
+            is_planned=named in attempt.planned and is_new and attempt.undone == len(self.undone),
+            is_later=named > attempt.instant,
+        )
+        if named in attempt.seen and named < attempt.instant:
+            complaint = "it was completed before"
+        if complaint is not None:
+            raise Violation("made-up conflict", f"{batch}: {complaint}, but {type(conflict).__name__}: {conflict}")
 
     def refuse(self, attempt: Attempt, error: str) -> None:
         """Its writer was told that nothing of an attempt is committed."""
@@ -324,6 +400,23 @@ def _instant_at(path: str) -> Instant | None:
     if not path.startswith(TIMELINE_FOLDER + "/"):
         return None
     return Instant.parse(path.removeprefix(TIMELINE_FOLDER + "/"))
+
+
+def _groups_of(found: Instant, data: bytes | None) -> FileGroups:
+    """The file groups that a completed action wrote to."""
+    if not data:
+        return frozenset()
+    return frozenset((stat.partition_path, stat.file_id) for stat in CommitMetadata.decode(data, found.path).stats)
+
+
+def _live_groups(writes: Iterable[Published]) -> FileGroups:
+    """The file groups after some writes."""
+    live: FileGroups = frozenset()
+    for one in writes:
+        live = frozenset(group for group in live if group[0] not in one.replaced) - one.clustered
+        if one.changes is not None or one.clustered:
+            live |= one.groups
+    return live
 
 
 def _requested(writes: Sequence[Published]) -> list[str]:

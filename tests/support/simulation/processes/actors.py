@@ -153,6 +153,8 @@ class Actor:
                 Service.COMPACT: table.compact,
                 Service.SCHEDULE: table.services.schedule,
                 Service.LOG_COMPACT: lambda: table.services.compact(table._engine, log=True),
+                Service.CLUSTER: table.cluster,
+                Service.PLAN_CLUSTERING: table.services.schedule_clustering,
                 Service.CLEAN: table.clean,
                 Service.ARCHIVE: table.archive,
                 Service.ROLL_BACK: lambda: roll_back(self.world, table),

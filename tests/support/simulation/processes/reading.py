@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 
 import pyarrow.compute as pc
 
@@ -11,6 +12,7 @@ from tests.support.simulation.model.history import Rows, Violation
 from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.storage import INJECTED
 from tests.support.simulation.world import World
+from tests.support.small_tables import Row
 
 
 def read(world: World, table: SimulatedTable) -> None:
@@ -29,23 +31,37 @@ def read(world: World, table: SimulatedTable) -> None:
     states = history.states(since)
     if found not in states:
         world.fail(Violation("snapshot of no moment", f"{sorted(found.values())}"))
-    _read_some(world, table, deleted, max((row[2] for row in found.values()), default=0))
+    for wanted, keeps in _filters(world, found):
+        _read_some(world, table, deleted, wanted, keeps)
     world.tell(f"reads {len(found)} rows")
 
 
-def _read_some(world: World, table: SimulatedTable, deleted: int, least: int) -> None:
-    """Read the rows of a snapshot that a filter keeps; indexes of the metadata table may skip files and partitions."""
+def _filters(world: World, found: Rows) -> Iterator[tuple[pc.Expression, Callable[[Row], bool]]]:
+    """Filters by which indexes of the metadata table may skip files and partitions, and the rows that each keeps."""
+    last = max(found.values(), key=lambda row: row[2], default=("", "", 0, 0))
+    yield pc.field("ts") >= last[2], lambda row: row[2] >= last[2]
+    if not world.workload.is_indexed:
+        return
+    yield pc.field("id") == last[0], lambda row: row[0] == last[0]
+    number = 3 if world.workload.secondary_column == "qty" else 2
+    yield pc.field(("ts", "qty")[number - 2]) == last[number], lambda row: row[number] == last[number]
+
+
+def _read_some(
+    world: World, table: SimulatedTable, deleted: int, wanted: pc.Expression, keeps: Callable[[Row], bool]
+) -> None:
+    """Read the rows of a snapshot that a filter keeps."""
     history = world.history
     since, revived = history.moment, history.revived
     try:
-        found = rows_of(table, filter=pc.field("ts") >= least)
+        found = rows_of(table, filter=wanted)
     except (StorageError, CorruptFileError):
         if history.deleted == deleted:
             raise
         return
-    states = [{key: row for key, row in state.items() if row[2] >= least} for state in history.states(since)]
+    states = [{key: row for key, row in state.items() if keeps(row)} for state in history.states(since)]
     if history.revived == revived and found not in states:
-        world.fail(Violation("filtered snapshot of no moment", f"ts >= {least}: {sorted(found.values())}"))
+        world.fail(Violation("filtered snapshot of no moment", f"{wanted}: {sorted(found.values())}"))
 
 
 def read_savepoint(world: World, table: SimulatedTable, chance: random.Random) -> None:

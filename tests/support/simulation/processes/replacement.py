@@ -7,6 +7,7 @@ from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.lock.lock import LOCK_FILE
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.conflict import clustered_in_pending
 from streaming_lsm.txn.locked_table import Beside
 from tests.support.replaced_groups import put_replacement
 from tests.support.simulation.processes.table import SimulatedTable
@@ -26,7 +27,9 @@ def replace_groups(world: World, table: SimulatedTable) -> None:
             raise Fenced("the lock was lost before the replacement")
         slices = FileSystemView(disk, timeline).slices()
         groups = tuple(found.file_id for found in slices if found.partition_path == REPLACED)
-        if not groups:
+        # What a clustering is about to replace is a conflict to other programs, too.
+        is_clustered = any(partition == REPLACED for partition, _ in clustered_in_pending(timeline))
+        if not groups or is_clustered:
             return
         done = put_replacement(disk, begun, completed, {REPLACED: groups})
         world.tell(f"replaces {groups}: {done.path}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -22,8 +24,11 @@ from streaming_lsm.config import CONFLICT_RETRIES, Options
 from streaming_lsm.errors import LsmError, WriteConflict
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.metadata import record_locations
 from streaming_lsm.services.compaction.runner import OperationTask
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.uris import open_storage
+from streaming_lsm.timeline.action_kind import CLUSTERING
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity
@@ -113,6 +118,7 @@ class SimulatedTable(LsmTable):
             seen = {write.requested for write in tx.timeline.completed_writes}
             attempt.seen = frozenset(seen | self._archived())
             attempt.undone = len(self._world.history.undone)
+            attempt.planned = frozenset(found.requested for found in tx.timeline.pending if found.action == CLUSTERING)
         return super().plan(tx, *given, **named)
 
     def _archived(self) -> set[str]:
@@ -155,6 +161,11 @@ def _without_locks(holder: type) -> Iterator[None]:
         yield
 
 
+def _numbered_uuid(numbers: Iterator[int]) -> uuid.UUID:
+    """The same ids in each run, such as those of the file groups that a clustering makes."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, str(next(numbers)))
+
+
 @contextmanager
 def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator[None]:
     """Let tables be opened on the storages of processes, and number the attempts at compactions one after the other.
@@ -163,8 +174,8 @@ def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator
         on_conflict: is told of each attempt at a batch that has a conflict.
     """
 
-    def opened(path: object) -> Storage:
-        return _opening.pop()
+    def opened(path: str | Path) -> Storage:
+        return _opening.pop() if _opening else open_storage(path)
 
     def told(options: Options, runtime: Runtime, write: Callable[[RetriedAttempt], T]) -> T:
         numbers = itertools.count()
@@ -182,6 +193,8 @@ def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator
 
     with (
         _without_locks(Timeline),
+        mock.patch.object(record_locations, "_THREADS", 1),
+        mock.patch.object(uuid, "uuid4", partial(_numbered_uuid, itertools.count())),
         mock.patch.object(streaming_lsm.readable_table, "open_storage", opened),
         mock.patch.object(streaming_lsm.table, "write_with_retries", told),
         mock.patch.object(compaction_attempt, "_drawn", itertools.count().__next__),

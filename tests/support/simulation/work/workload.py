@@ -12,11 +12,19 @@ from streaming_lsm.config import (
     HEARTBEAT_MS,
     INDEX_TYPE,
     LOCK_WAIT_MS,
+    SECONDARY_INDEX_COLUMN,
     SINGLE_WRITER_WAIT_MS,
     WRITER_ID,
 )
 from tests.support.metadata_tables import INDEXED, LOCATED_BY_PARTITION
 from tests.support.simulation.work.batches import Batch, commuting_batch, drawn_batch, now_and_then_bulk, overwriting
+from tests.support.simulation.work.indexes import (
+    INDEX_TABLES,
+    clustering_options,
+    draw_index_type,
+    draw_indexes,
+    has_indexes,
+)
 from tests.support.simulation.work.modes import Mode, draw_mode, draw_options, options_of_mode
 from tests.support.small_tables import OPTIONS
 
@@ -35,6 +43,8 @@ _LOOKING_UP = 0.2
 """Share of the tables without buckets, of those whose writers block each other."""
 _RESTORING = 0.4
 """Share of the tables with savepoints that are restored to one."""
+_CLUSTERING = 0.6
+"""Share of the tables without buckets that are clustered."""
 
 
 class Service(Enum):
@@ -51,6 +61,8 @@ class Service(Enum):
     ROLL_BACK = "roll the last write back"
     RESTORE = "restore a savepoint"
     REPLACE = "replace file groups"
+    CLUSTER = "cluster"
+    PLAN_CLUSTERING = "schedule a clustering"
 
 
 @dataclass(frozen=True)
@@ -111,6 +123,16 @@ class Workload:
         """Whether the table is copy-on-write."""
         return _is_cow(self.options)
 
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the metadata table has more than the list of files."""
+        return has_indexes(self.options)
+
+    @property
+    def secondary_column(self) -> str:
+        """The column of the secondary index; empty without one."""
+        return str(self.options.get(SECONDARY_INDEX_COLUMN.key, ""))
+
 
 HOSTS = ("east", "west", "north")
 BASE: Mapping[str, object] = {
@@ -138,10 +160,17 @@ TABLES: Mapping[str, Mapping[str, object]] = {
     "indexes": {**INDEXED, **LOCATED_BY_PARTITION, "hoodie.metadata.compact.max.delta.commits": 3},
     "copy on write": {"hoodie.table.type": "COPY_ON_WRITE"},
     "inline logs": {"hoodie.write.table.version": 9, "hoodie.table.storage.layout": "default"},
+    "indexes, copy on write": {
+        **INDEXED,
+        **LOCATED_BY_PARTITION,
+        "hoodie.metadata.compact.max.delta.commits": 3,
+        "hoodie.table.type": "COPY_ON_WRITE",
+    },
 }
 """Options of the kinds of tables."""
 _ON_OBJECTS = 0.3
 _WEIGHTS = {"native logs": 6, "metadata table": 1, "indexes": 3, "copy on write": 2, "inline logs": 1}
+"""How often a kind is drawn; the others are given by settings."""
 
 
 @dataclass(frozen=True)
@@ -153,12 +182,14 @@ class Setting:
         mode: how writers are kept apart.
         options: options of the table.
         on_objects: whether the table is in an object store.
+        looks_up: whether the table has no buckets.
     """
 
     table: str | None = None
     mode: Mode | None = None
     options: tuple[tuple[str, object], ...] = ()
     on_objects: bool | None = None
+    looks_up: bool | None = None
 
     def all_options(self) -> Mapping[str, object]:
         """Options of a table of this setting, without those that are drawn."""
@@ -173,6 +204,13 @@ class Setting:
 ANY = Setting()
 
 
+def indexed_setting(seed: int) -> Setting:
+    """Draw the setting of a table with all indexes: copy-on-write or merge-on-read, with buckets or without."""
+    chance = random.Random(f"{SEEDS}{seed} indexed table")
+    looks_up = chance.random() < 0.6
+    return Setting("indexes, copy on write" if chance.random() < 0.35 else "indexes", looks_up=looks_up)
+
+
 def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
     """Draw the work of a seed.
 
@@ -184,9 +222,10 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
     mode = setting.mode or draw_mode(of_mode)
     chance = random.Random(f"{SEEDS}{seed} workload")
     names = [name for name in TABLES if mode is not Mode.NON_BLOCKING or not _is_cow(TABLES[name])]
-    (drawn,) = chance.choices(names, [_WEIGHTS[name] for name in names])
-    table = TABLES[setting.table or drawn]
-    if mode is Mode.NON_BLOCKING and _is_cow(table):
+    (drawn,) = chance.choices(names, [_WEIGHTS.get(name, 0) for name in names])
+    name = setting.table or drawn
+    table = TABLES[name]
+    if mode is Mode.NON_BLOCKING and (_is_cow(table) or setting.looks_up):
         mode = Mode.OPTIMISTIC
     shared = draw_options(of_mode, mode)
     is_skewed = chance.random() < 0.4
@@ -234,10 +273,19 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
     late_tasks = chance.choice((0.0, 0.0, 0.3))
     options = {**BASE, **table, **shared, **dict(setting.options)}
     of_index = random.Random(f"{SEEDS}{seed} index")
-    if mode is not Mode.NON_BLOCKING and of_index.random() < _LOOKING_UP:
+    looks_up = mode is not Mode.NON_BLOCKING and of_index.random() < _LOOKING_UP
+    if looks_up if setting.looks_up is None else setting.looks_up:
         options = {key: value for key, value in options.items() if "bucket" not in key}
-        options[INDEX_TYPE.key] = of_index.choice(("SIMPLE", "BLOOM"))
+        options[INDEX_TYPE.key] = draw_index_type(
+            random.Random(f"{SEEDS}{seed} index type"), of_index.choice(("SIMPLE", "BLOOM"))
+        )
         actors = [_without_bulk(actor) for actor in actors]
+        of_clustering = random.Random(f"{SEEDS}{seed} clustering")
+        if of_clustering.random() < _CLUSTERING:
+            actors += _clustering(of_clustering, hurry_ms)
+            options |= clustering_options(of_clustering)
+    if name in INDEX_TABLES:
+        options = draw_indexes(random.Random(f"{SEEDS}{seed} indexes"), options)
     on_objects = setting.on_objects if setting.on_objects is not None else of_mode.random() < _ON_OBJECTS
     server_times = chance.random() < 0.5 or on_objects
     return Workload(mode, options, tuple(actors), skews, server_times, late_tasks, on_objects)
@@ -283,6 +331,14 @@ def _now_and_then_archiving(chance: random.Random, actor: ActorWork) -> ActorWor
 def _now_and_then_hybrid(chance: random.Random, actor: ActorWork) -> ActorWork:
     hybrid = {"hoodie.compaction.plan.generator": "HybridCompactionPlanGenerator"} if chance.random() < 0.5 else {}
     return replace(actor, options=(*actor.options, *hybrid.items()))
+
+
+def _clustering(chance: random.Random, hurry_ms: int) -> list[ActorWork]:
+    """Draw who clusters the table; a plan that is made is run in the end, as writes of its file groups are refused."""
+    services = (Service.CLUSTER, Service.CLUSTER, Service.PLAN_CLUSTERING)
+    actors = [_service(chance, f"k{number}", services, hurry_ms, 2) for number in range(chance.choice((1, 1, 2)))]
+    last = Step(chance.randint(0, hurry_ms), Service.CLUSTER)
+    return [replace(actor, steps=(*actor.steps, last)) for actor in actors]
 
 
 def _service(chance: random.Random, name: str, does: tuple[Service, ...], hurry_ms: int, count: int) -> ActorWork:

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +19,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import ClusteringConflict, LsmError, SchemaError, UnsupportedTable, WriteConflict
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.txn.conflict import clustered_in_pending
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.retries import Attempt
 from tests.oracle.reader import read_snapshot
@@ -205,19 +206,42 @@ def test_a_write_that_began_before_a_clustering_fails_if_it_changes_what_that_re
         },
     )
     other = reopened(table, **{**CLUSTERED, "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"})
-    for key, conflicts in (("k5", True), ("fresh", False)):
-        with (
-            table.transaction() as tx,
-            suppress(ClusteringConflict) if not conflicts else pytest.raises(ClusteringConflict),
-        ):
+    for key, beside, raised in (
+        ("k5", (), ClusteringConflict),
+        ("fresh", (), None),
+        # The other write has found the key to be new, too; the clustering has moved its row to another file group.
+        ("same", (("same", "nl", 1, 1),), WriteConflict),
+    ):
+        grow(other, model, 7)
+        with table.transaction() as tx, pytest.raises(raised) if raised else nullcontext():
             plan = table.plan(tx, "upsert")
             plan = plan.at(tx.begin(plan.action))
-            other.upsert(rows((f"x{key}", "nl", 1, 1)))
+            if beside:
+                other.upsert(rows(*beside))
             assert other.cluster() is not None
             table._write_here(tx, plan, rows((key, "nl", 99, 99)), Attempt())
-        model[f"x{key}"] = (f"x{key}", "nl", 1, 1)
+        model |= {row[0]: row for row in beside}
     model["fresh"] = ("fresh", "nl", 99, 99)
     assert_sound(reopened(table, **CLUSTERED), model)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_new_keys_do_not_go_to_file_groups_that_a_clustering_is_about_to_replace(
+    tmp_path: Path, kind: tuple[int, str, str]
+) -> None:
+    """They are small, and would take them: no row could be inserted until the clustering is run."""
+    options = {**of_kind(*kind), "hoodie.write.num.retries.on.conflict.failures": 0}
+    table, model = grown(tmp_path, **options)
+    table = reopened(table, **{**options, "hoodie.parquet.small.file.limit": 100 << 20})
+    planned, _ = table.services.schedule_clustering()
+    assert planned is not None
+    for row in (("new", "nl", 1, 1), ("newer", "nl", 1, 1)):
+        table.upsert(rows(row))
+        model[row[0]] = row
+    groups = {found.file_id for found in table.file_slices() if found.partition_path == "nl"}
+    assert len(groups - {group for _, group in clustered_in_pending(table.timeline)}) == 1
+    assert table.cluster() is not None
+    assert_sound(table, model)
 
 
 def test_a_bucket_table_and_columns_without_an_order_are_refused(tmp_path: Path) -> None:
@@ -365,11 +389,13 @@ def test_a_write_waits_for_a_running_clustering_of_its_file_groups(tmp_path: Pat
     assert_sound(writer, {**model, "k5": row})
 
 
-def test_a_base_file_that_was_requested_before_a_clustering_is_not_written_on_top_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_a_file_that_was_requested_before_a_clustering_is_not_written_on_top_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: tuple[int, str, str]
 ) -> None:
-    """A write that is made alone has its time before it waits: its base file would be the older one."""
-    table, model = grown(tmp_path, **of_kind(10, "lsm_tree", "COPY_ON_WRITE"))
+    """A write that is made alone has its time before it waits: its base file would be the older one, and the records of
+    its log in the record index, which would keep a key that it deletes."""
+    table, model = grown(tmp_path, **of_kind(*kind))
     other, acquire, clustered = reopened(table, **CLUSTERED), LockedTable.acquire, []
 
     def acquire_later(locked: LockedTable, beside: Beside, own: Instant | None = None) -> None:
