@@ -11,7 +11,6 @@ from unittest import mock
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.table.file_names import BucketId, InlineLogName, LogFileName
-from streaming_lsm.index import lookup_planning
 from streaming_lsm.lock import lock as lock_module
 from streaming_lsm.lock import markers
 from streaming_lsm.lock.heartbeat import Claim
@@ -28,10 +27,7 @@ from streaming_lsm.txn.locked_table import LockedTable
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.plan import WritePlan
 
-BY_INDEXED = (
-    "new keys do not go to what is clustered soon",
-    "a log that is older than a clustering is a conflict",
-)
+BY_INDEXED = ("a log that is older than a clustering is a conflict",)
 """Found by the schedules of tables with all indexes."""
 Revert = Callable[[], AbstractContextManager[object]]
 
@@ -46,10 +42,6 @@ def _none(*given: object, **named: object) -> Iterator[BucketId]:
 
 def _never(*given: object, **named: object) -> bool:
     return False
-
-
-def _all_groups(groups: object, clustered: object) -> object:
-    return groups
 
 
 _as_of = Timeline.as_of
@@ -149,7 +141,6 @@ FIXES: dict[str, Revert] = {
     "logs belong to slices by completion times": _replace(FileSystemView, "log_time", _requested_time),
     "dead writes are no early conflicts": _replace(markers, "_is_pending", _pending_by_files),
     # Of clusterings, in tables with all indexes:
-    "new keys do not go to what is clustered soon": _replace(lookup_planning, "_without", _all_groups),
     "a log that is older than a clustering is a conflict": _replace(
         conflict, "_both_changed", _changed_beside_clusterings
     ),
