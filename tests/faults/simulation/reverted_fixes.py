@@ -21,7 +21,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn import conflict, decision, locked_table, recovery, transaction
-from streaming_lsm.txn.conflict import Changed, check_conflicts
+from streaming_lsm.txn.conflict import Changed, Unit, check_conflicts
 from streaming_lsm.txn.decision_record import Decision
 from streaming_lsm.txn.locked_table import LockedTable
 from streaming_lsm.txn.transaction import Transaction
@@ -94,12 +94,12 @@ def _check_later_writes(stats: Iterable[WriteStat], before: Timeline, now: Timel
 _both_changed = conflict._both_changed
 
 
-def _changed_beside_bases(own: Changed, other: Changed, **how: Any) -> Iterator[BucketId]:
+def _changed_beside_bases(own: Changed, other: Changed, **how: Any) -> Iterator[Unit]:
     """An own base file may be beside logs of others."""
     return _both_changed(own, other, **{**how, "older": frozenset()})
 
 
-def _changed_beside_clusterings(own: Changed, other: Changed, *, logs_only: bool, **how: Any) -> Iterator[BucketId]:
+def _changed_beside_clusterings(own: Changed, other: Changed, *, logs_only: bool, **how: Any) -> Iterator[Unit]:
     """An own log may be beside a base file of a clustering that was requested later."""
     return _both_changed(own, other, logs_only=logs_only, older=own.bases)
 
