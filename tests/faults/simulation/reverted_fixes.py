@@ -11,7 +11,6 @@ from unittest import mock
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.table.file_names import BucketId, InlineLogName, LogFileName
-from streaming_lsm.index import lookup_planning
 from streaming_lsm.lock import lock as lock_module
 from streaming_lsm.lock import markers
 from streaming_lsm.lock.heartbeat import Claim
@@ -22,16 +21,13 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn import conflict, decision, locked_table, recovery, transaction
-from streaming_lsm.txn.conflict import Changed, check_conflicts
+from streaming_lsm.txn.conflict import Changed, Unit, check_conflicts
 from streaming_lsm.txn.decision_record import Decision
 from streaming_lsm.txn.locked_table import LockedTable
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.plan import WritePlan
 
-BY_INDEXED = (
-    "new keys do not go to what is clustered soon",
-    "a log that is older than a clustering is a conflict",
-)
+BY_INDEXED = ("a log that is older than a clustering is a conflict",)
 """Found by the schedules of tables with all indexes."""
 Revert = Callable[[], AbstractContextManager[object]]
 
@@ -46,10 +42,6 @@ def _none(*given: object, **named: object) -> Iterator[BucketId]:
 
 def _never(*given: object, **named: object) -> bool:
     return False
-
-
-def _all_groups(groups: object, clustered: object) -> object:
-    return groups
 
 
 _as_of = Timeline.as_of
@@ -102,12 +94,12 @@ def _check_later_writes(stats: Iterable[WriteStat], before: Timeline, now: Timel
 _both_changed = conflict._both_changed
 
 
-def _changed_beside_bases(own: Changed, other: Changed, **how: Any) -> Iterator[BucketId]:
+def _changed_beside_bases(own: Changed, other: Changed, **how: Any) -> Iterator[Unit]:
     """An own base file may be beside logs of others."""
     return _both_changed(own, other, **{**how, "older": frozenset()})
 
 
-def _changed_beside_clusterings(own: Changed, other: Changed, *, logs_only: bool, **how: Any) -> Iterator[BucketId]:
+def _changed_beside_clusterings(own: Changed, other: Changed, *, logs_only: bool, **how: Any) -> Iterator[Unit]:
     """An own log may be beside a base file of a clustering that was requested later."""
     return _both_changed(own, other, logs_only=logs_only, older=own.bases)
 
@@ -149,7 +141,6 @@ FIXES: dict[str, Revert] = {
     "logs belong to slices by completion times": _replace(FileSystemView, "log_time", _requested_time),
     "dead writes are no early conflicts": _replace(markers, "_is_pending", _pending_by_files),
     # Of clusterings, in tables with all indexes:
-    "new keys do not go to what is clustered soon": _replace(lookup_planning, "_without", _all_groups),
     "a log that is older than a clustering is a conflict": _replace(
         conflict, "_both_changed", _changed_beside_clusterings
     ),
