@@ -102,7 +102,7 @@ class ExpressionIndex:
         return expression_rows(context.storage, context.readers.expression, *of_index, changes, context.threads)
 
     def _logged(self, added: PartitionRows, changes: FileChanges, united: PartitionRows) -> list[NewRecords]:
-        files = keyed_rows([*added, *deleted_ranges(changes, [self.column])])
+        files = of_files([*added, *deleted_ranges(changes, [self.column])])
         return [new for new, _ in self.split(files, of_partitions(self.column, united), None)]
 
     def split(self, files: Any, partitions: Any, instant: str | None) -> Iterator[tuple[NewRecords, int]]:
@@ -179,7 +179,7 @@ class ExpressionIndexKind:
         groups = [MetadataFileGroup(name, group_file_id(name).format(0))]
         kept = ExpressionIndex(name, context, function, column, groups)
         rows = kept.rows(FileChanges(snapshot.files))
-        parts = keyed_rows(rows), of_partitions(column, rows)
+        parts = of_files(rows), of_partitions(column, rows)
         records = [new for new, _ in kept.split(*parts, snapshot.instant)]
         return NewPartition(groups, records, kept.caught_up, _definition(name, function, column))
 
@@ -227,6 +227,12 @@ def expression_of(name: str, definitions: Mapping[str, Mapping[str, Any]]) -> tu
     if function not in FUNCTIONS or not isinstance(columns, list) or len(columns) != 1:
         raise UnsupportedTable(f"{name} is of {function!r:.40} of {columns!r:.80}; kept are {', '.join(FUNCTIONS)}")
     return function, str(columns[0])
+
+
+def of_files(rows: PartitionRows) -> tuple[Any, Any]:
+    """Return the keys of ranges of files, ascending, and the ranges."""
+    keys, ranges = keyed_rows(rows)
+    return keys, pa.array(ranges, RANGES)
 
 
 def of_partitions(column: str, rows: PartitionRows) -> tuple[Any, Any]:

@@ -18,7 +18,6 @@ from streaming_lsm.format.metadata.expression_index import LOWER, is_widest
 from streaming_lsm.format.metadata.secondary_index import group_file_id
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.index.stored_expressions import attained_range
-from streaming_lsm.metadata.changed_ranges import keyed_rows
 from streaming_lsm.metadata.column_ranges import decoded_ranges
 from streaming_lsm.metadata.commit import FileChanges
 from streaming_lsm.metadata.file_slices import MetadataFileSlice
@@ -27,6 +26,7 @@ from streaming_lsm.metadata.partitions.expression_index import (
     ExpressionIndex,
     expression_of,
     expression_rows,
+    of_files,
     of_partitions,
 )
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
@@ -56,7 +56,7 @@ def check_expression_index(name: str, state: CheckedState) -> Checked:
     keys, ranges = _stored(name, state)
     # Hudi has ranges in the newest slices only; an older file without one is read.
     rows = _rows(function, column, state, {partition: newest_files(state, partition) for partition in state.files})
-    expected, united = keyed_rows(rows), of_partitions(column, rows)
+    expected, united = of_files(rows), of_partitions(column, rows)
     findings: list[IndexFinding] = []
     known: list[Any] = []
     for texts, wanted, what in ((expected[0], expected[1], "files"), (united[0], united[1], "partitions")):

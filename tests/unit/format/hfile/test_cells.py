@@ -129,7 +129,8 @@ def test_a_scan_finds_what_a_seek_finds() -> None:
     draw = random.Random(0)
     for count in (0, 1, 50, 9000):
         keys = pa.array([f"{number:05d}".encode() for number in draw.sample(range(20_000), count)], pa.binary())
-        expected = [entry for entry in entries if entry[0] in set(keys.to_pylist())]
+        wanted = set(keys.to_pylist())
+        expected = [entry for entry in entries if entry[0] in wanted]
         for found in (file.seek(keys), file.scan(keys)):
             assert [
                 entry for cells in found for entry in zip(cells.keys.to_pylist(), cells.values.to_pylist(), strict=True)
