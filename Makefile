@@ -37,7 +37,8 @@ SAMPLED_CASES := tests/integration/test_histories_by_spark.py tests/golden/test_
 # Some of what a power loss may leave here, all of it in faults-calls.
 POWER_LOSS := tests/faults/power_loss
 # The tests that write tables take as long as all other unit tests.
-WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/write
+WRITING := tests/unit/services tests/unit/txn tests/unit/write
+METADATA := tests/unit/metadata
 # Tests of integration that start processes of their own.
 PROCESSES := $(addprefix tests/integration/,test_bad_batches.py test_kafka_job.py test_kafka_source.py test_kafka_topics.py test_object_stores.py \
 	test_readme.py test_schema_registry.py test_service_jobs.py)
@@ -52,7 +53,7 @@ define alive
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo demo-services docs lint format test unit unit-writing unit-others property golden oracle simulation \
+.PHONY: help install constraints run-kafka-demo demo-services docs lint format test unit unit-writing unit-metadata unit-others property golden oracle simulation \
 	integration integration-spark integration-processes bench bench-check bench-peers bench-amplification faults faults-processes faults-calls faults-cases \
 	faults-schedules conformance matrix matrix-speed \
 	test-size clean
@@ -83,18 +84,21 @@ demo-services: install  ## Stream 500 batches with hybrid compaction, cleaning, 
 ##@ Develop
 
 test: install  ## Run all that CI runs, five groups at a time; each prints its output and time when it ends
-	@$(call group,test,$(SIDE_BY_SIDE) integration-spark integration-processes unit-writing unit-others property golden simulation oracle lint)
+	@$(call group,test,$(SIDE_BY_SIDE) integration-spark integration-processes unit-writing unit-metadata unit-others property golden simulation oracle lint)
 
 lint: install  ## Check style, types and the import contracts
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
 
-unit: unit-writing unit-others  ## Test one module at a time
+unit: unit-writing unit-metadata unit-others  ## Test one module at a time
 
 unit-writing: install
 	$(call group,unit-writing,$(FAST) $(PYTEST) $(WRITING) $(POWER_LOSS))
 
+unit-metadata: install
+	$(call group,unit-metadata,$(FAST) $(PYTEST) $(METADATA))
+
 unit-others: install
-	$(call group,unit-others,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/unit $(addprefix --ignore=,$(WRITING)))
+	$(call group,unit-others,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/unit $(addprefix --ignore=,$(WRITING) $(METADATA)))
 
 property: install  ## Test random batches against a model
 	$(call group,property,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/property)

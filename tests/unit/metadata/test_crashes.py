@@ -50,7 +50,7 @@ class Trials:
 
     def points(self, fault: Fault) -> Sequence[int]:
         """The calls at which a kind of fault is tried."""
-        return sample(range(len(self.calls)), FAULTS.index(fault) * 6, 29)
+        return sample(range(len(self.calls)), FAULTS.index(fault) * 6, 61)
 
     def _copy(self, name: str) -> LocalStorage:
         shutil.copytree(self._template, self._copies / name)

@@ -298,7 +298,7 @@ def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, faul
     calls = upsert(unharmed, {}).calls
     expected = sorted(map(repr, LsmTable(unharmed).scan().to_arrow().to_pylist()))
     chosen = [number for number, (_, path) in enumerate(calls) if ".hoodie" in path]
-    for call in sample(chosen, 3 * len(what) + 5 * (fault is Fault.KILL_AFTER), 61):
+    for call in sample(chosen, 3 * len(what) + 5 * (fault is Fault.KILL_AFTER), 181):
         root = shutil.copytree(template, tmp_path / "copy")
         upsert(root, {call: fault})
         if has_index(root):
