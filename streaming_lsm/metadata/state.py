@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants, is_first
@@ -27,6 +28,7 @@ _SETTINGS = {
     "hoodie.populate.meta.fields": "false",
 }
 _UNDONE = frozenset({DELTA_COMMIT, COMPACTION, CLEAN})
+_LOG_COMPACTION = "LOG_COMPACT"
 _KNOWN = frozenset({"commit", CLEAN, "rollback"})
 
 
@@ -139,6 +141,32 @@ def check_replacements(timeline: Timeline, data: Timeline, partition: str) -> No
         untold = action.requested not in told and (action.completed or "") > created and _is_after(action, own[0])
         if untold and any(data.read_commit(action).replaced or {}) and not _is_archived(timeline, action):
             raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: it has no delta commit of {action.path}")
+
+
+def check_order(data: Timeline, running: Instant, commit: CommitMetadata) -> None:
+    """Check that no write that was requested later was completed in the same file groups.
+
+    Writes that do not block each other may be. Records of the metadata table are merged by requested time: what the
+    later one has deleted would hide what this one adds.
+
+    Args:
+        data: timeline of the data table.
+        running: the action that is about to be completed.
+        commit: its metadata.
+
+    Raises:
+        UnsupportedTable: one was.
+    """
+    own = {(stat.partition_path, stat.file_id) for stat in commit.stats}
+    for write in data.completed_writes:
+        if write.action != DELTA_COMMIT or write.requested <= running.requested:
+            continue
+        its = data.read_commit(write)
+        groups = {(stat.partition_path, stat.file_id) for stat in its.stats}
+        if its.operation_type != _LOG_COMPACTION and not own.isdisjoint(groups):
+            raise UnsupportedTable(
+                f"{write.path} was requested after {running.requested}, and completed in the same file groups before it"
+            )
 
 
 def _creates(timeline: Timeline, write: Instant, partition: str) -> bool:

@@ -33,7 +33,7 @@ from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, Record
 from streaming_lsm.metadata.record_locations import RecordIndex
 from streaming_lsm.metadata.record_merging import count_keys, distributed, merged_slice
 from streaming_lsm.metadata.record_shards import Places, ShardedKeys, Sizing, by_partition, of_shards
-from streaming_lsm.metadata.state import check_replacements
+from streaming_lsm.metadata.state import check_order, check_replacements
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.cache import TimelineCache
@@ -79,6 +79,7 @@ class RecordIndexPartition:
             raise UnsupportedTable("the timeline of the table is not known")
         if any(write.action == "replacecommit" for write in data.completed_writes):
             check_replacements(Timeline.load(self.context.metadata), data, PARTITION)
+        check_order(data, running, commit)
         found = list(self.context.readers.keys.changed(self.context.storage, data, running, commit))
         return self.located(found, self._elsewhere(found, data) if None in self.shards else None)
 

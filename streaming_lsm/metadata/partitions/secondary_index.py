@@ -40,7 +40,7 @@ from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, Record
 from streaming_lsm.metadata.record_shards import Sizing, sorted_keys
 from streaming_lsm.metadata.secondary_entries import VERSION, check_own, indexed_column, newest_entries
 from streaming_lsm.metadata.slice_records import numbered_groups
-from streaming_lsm.metadata.state import check_replacements
+from streaming_lsm.metadata.state import check_order, check_replacements
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.properties_file import load_properties
@@ -85,6 +85,7 @@ class SecondaryIndex:
             raise UnsupportedTable("the timeline of the table is not known")
         if any(write.action == "replacecommit" for write in data.completed_writes):
             check_replacements(Timeline.load(self.context.metadata), data, self.name)
+        check_order(data, running, commit)
         found = self.context.readers.values.changed(self.context.storage, data, running, commit, self.column)
         return _changed([(_entries(before), _entries(after)) for before, after in found], self.groups)
 
