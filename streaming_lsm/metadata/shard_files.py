@@ -65,7 +65,7 @@ class LoggedKeys:
 
 ShardFile = HFile | LoggedKeys
 _Blocks = Sequence[tuple[str, ShardFile]]
-"""What the blocks of a file have, with their instants; a base file has none."""
+"""Content of the blocks of a file, with their instants; that of a base file has an empty one."""
 
 
 class ShardFiles:
@@ -83,6 +83,7 @@ class ShardFiles:
         """
         self._most_bytes = most_bytes
         self._kept: dict[tuple[str, str], _Blocks] = {}
+        self._bytes = 0
 
     def __reduce__(self) -> tuple[type[ShardFiles], tuple[int]]:
         """Leave what is kept behind: a task of another process reads anew."""
@@ -91,7 +92,8 @@ class ShardFiles:
     def forget_older(self, timeline: Timeline, slices: Iterable[MetadataFileSlice]) -> None:
         """Forget the files of other slices than `slices`."""
         left = {_id_of(timeline, one.group.partition, name) for one in slices for name in one.names}
-        self._kept = {known: files for known, files in list(self._kept.items()) if known in left}
+        self._kept = {known: blocks for known, blocks in list(self._kept.items()) if known in left}
+        self._bytes = sum(one.nbytes for blocks in self._kept.values() for _, one in blocks)
 
     def read(
         self,
@@ -116,21 +118,25 @@ class ShardFiles:
         """
         for name in found.names:
             known = _id_of(timeline, found.group.partition, name)
-            is_open = isinstance(name, BaseFileName) or str(name) in large
             blocks = self._kept.get(known)
             if blocks is None:
-                blocks = _read(metadata, known[0], name, is_open)
+                blocks = _read(metadata, known[0], name, is_open=isinstance(name, BaseFileName) or str(name) in large)
                 # What an action wrote that is not completed yet may be written again.
                 if all(not instant or counts(instant) for instant, _ in blocks):
                     self._keep(known, blocks)
-            elif is_open:
-                file = metadata.open_input(known[0])
-                blocks = [(instant, one.reopened(file)) for instant, one in blocks if isinstance(one, HFile)]
-            yield from (one for instant, one in blocks if not instant or counts(instant))
+            for instant, one in blocks:
+                if instant and not counts(instant):
+                    continue
+                if isinstance(one, HFile) and one.is_closed:
+                    yield one.reopened(metadata.open_input(known[0]))
+                else:
+                    yield one
 
     def _keep(self, known: tuple[str, str], blocks: _Blocks) -> None:
-        if sum(one.nbytes for kept in [*self._kept.values(), blocks] for _, one in kept) <= self._most_bytes:
+        size = sum(one.nbytes for _, one in blocks)
+        if self._bytes + size <= self._most_bytes:
             self._kept[known] = [(instant, one.closed() if isinstance(one, HFile) else one) for instant, one in blocks]
+            self._bytes += size
 
 
 def _id_of(timeline: Timeline, partition: str, name: BaseFileName | LogName) -> tuple[str, str]:
@@ -138,7 +144,7 @@ def _id_of(timeline: Timeline, partition: str, name: BaseFileName | LogName) -> 
     return f"{partition}/{name}", timeline.completion_time(name.instant) or ""
 
 
-def _read(metadata: Storage, path: str, name: BaseFileName | LogName, is_open: bool) -> _Blocks:
+def _read(metadata: Storage, path: str, name: BaseFileName | LogName, *, is_open: bool) -> _Blocks:
     if isinstance(name, BaseFileName):
         return [("", HFile.open(metadata.open_input(path), path))]
     content = metadata.open_input(path) if is_open else metadata.read(path)

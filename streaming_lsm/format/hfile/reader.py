@@ -142,6 +142,11 @@ class HFile:
         content = self._file.size() if isinstance(self._file, pa.BufferReader) else 0
         return int(blocks.keys.nbytes + blocks.offsets.nbytes + blocks.ends.nbytes + content)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the handle of the file was given back, so that no block can be read."""
+        return self._file is _CLOSED
+
     def reopened(self, file: pa.NativeFile) -> HFile:
         """Return the HFile with another handle of its file."""
         return replace(self, _file=file)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.metadata import record_locations as record_locations_module
 from streaming_lsm.metadata.record_locations import FoundKeys, _in_logs, record_locations
 from streaming_lsm.metadata.shard_files import LOCATED as LOCATIONS
 from streaming_lsm.metadata.shard_files import LoggedKeys, ShardFiles
@@ -54,10 +55,11 @@ def told(found: FoundKeys) -> list[tuple[int, dict[str, object]]]:
     return list(zip(found.keys.tolist(), found.locations.to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("kind", ["version 10", "version 9"])
+@pytest.mark.parametrize(("kind", "large"), [("version 10", 1 << 20), ("version 10", 0), ("version 9", 1 << 20)])
 def test_a_kept_index_finds_what_a_new_one_does_after_each_action_and_reads_a_log_once(
-    kind: str, tmp_path: Path
+    kind: str, large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(record_locations_module, "_LARGE_LOG", large)
     draw = random.Random(3)
     options = {**PLAIN, **KINDS[kind], **LOCATED}
     table = LsmTable.create(tmp_path, schema_of(kind), options)
