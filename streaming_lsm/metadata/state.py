@@ -28,7 +28,6 @@ _SETTINGS = {
     "hoodie.populate.meta.fields": "false",
 }
 _UNDONE = frozenset({DELTA_COMMIT, COMPACTION, CLEAN})
-_LOG_COMPACTION = "LOG_COMPACT"
 _KNOWN = frozenset({"commit", CLEAN, "rollback"})
 
 
@@ -143,6 +142,29 @@ def check_replacements(timeline: Timeline, data: Timeline, partition: str) -> No
             raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: it has no delta commit of {action.path}")
 
 
+def check_rows_known(
+    metadata: Storage, data: Timeline | None, running: Instant, commit: CommitMetadata, partition: str
+) -> Timeline:
+    """Check that a partition that tells of rows can be kept when a write is completed; return the table's timeline.
+
+    Args:
+        metadata: storage of the metadata table.
+        data: timeline of the data table; None if it was not loaded.
+        running, commit: the write; see `check_order`.
+        partition: the partition.
+
+    Raises:
+        CorruptFileError: see `check_replacements`.
+        UnsupportedTable: the timeline was not loaded; or see `check_order`.
+    """
+    if data is None:
+        raise UnsupportedTable("the timeline of the table is not known")
+    if any(write.action == "replacecommit" for write in data.completed_writes):
+        check_replacements(Timeline.load(metadata), data, partition)
+    check_order(data, running, commit)
+    return data
+
+
 def check_order(data: Timeline, running: Instant, commit: CommitMetadata) -> None:
     """Check that no write that was requested later was completed in the same file groups.
 
@@ -163,7 +185,7 @@ def check_order(data: Timeline, running: Instant, commit: CommitMetadata) -> Non
             continue
         its = data.read_commit(write)
         groups = {(stat.partition_path, stat.file_id) for stat in its.stats}
-        if its.operation_type != _LOG_COMPACTION and not own.isdisjoint(groups):
+        if not its.keeps_rows and not own.isdisjoint(groups):
             raise UnsupportedTable(
                 f"{write.path} was requested after {running.requested}, and completed in the same file groups before it"
             )

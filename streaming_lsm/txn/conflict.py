@@ -276,7 +276,7 @@ def _both_changed(
 
 
 def _is_compaction(commit: CommitMetadata) -> bool:
-    return commit.compacted or commit.operation_type in ("COMPACT", "LOG_COMPACT")
+    return commit.compacted or commit.keeps_rows
 
 
 def _text(now: Timeline, other: Instant, unit: Unit, did: str) -> str:

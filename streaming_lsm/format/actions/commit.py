@@ -21,6 +21,8 @@ from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, L
 NO_COMMIT = "null"
 """`WriteStat.prev_commit` of the first base file of a file group."""
 
+COMPACTING = ("COMPACT", "LOG_COMPACT")
+"""Operations of compactions and log compactions."""
 _COMMIT = "HoodieCommitMetadata"
 _REPLACE = "HoodieReplaceCommitMetadata"
 
@@ -261,6 +263,11 @@ class CommitMetadata:
     extra: Mapping[str, str] = field(default_factory=dict)
     compacted: bool = False
     replaced: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether its operation is a compaction or log compaction, which changes no row."""
+        return self.operation_type in COMPACTING
 
     @property
     def schema(self) -> str | None:

@@ -26,6 +26,7 @@ from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.followed_columns import followed_columns
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -110,6 +111,12 @@ class RecordedAction:
     changes: FileChanges
     data: Timeline | None
     commit: CommitMetadata | None = None
+
+    @property
+    def row_changes(self) -> CommitMetadata | None:
+        """Its commit metadata if it may change rows; None for a compaction or a clean."""
+        keeps = self.instant.action in COMPACTIONS or self.commit is None or self.commit.keeps_rows
+        return None if keeps else self.commit
 
     @cached_property
     def schemas(self) -> tuple[str | None, str | None]:

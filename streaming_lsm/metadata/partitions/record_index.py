@@ -33,16 +33,14 @@ from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, Record
 from streaming_lsm.metadata.record_locations import RecordIndex
 from streaming_lsm.metadata.record_merging import count_keys, distributed, merged_slice
 from streaming_lsm.metadata.record_shards import Places, ShardedKeys, Sizing, by_partition, of_shards
-from streaming_lsm.metadata.state import check_order, check_replacements
+from streaming_lsm.metadata.state import check_rows_known
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import instant_ms
 from streaming_lsm.timeline.timeline import Timeline
 
 _NONE: Texts = pa.chunked_array([], pa.string())
 _OWN_TOKEN = "0-0-0"
-_KEEPS_LOCATIONS = ("COMPACT", "LOG_COMPACT")
 
 
 @dataclass(frozen=True)
@@ -72,15 +70,11 @@ class RecordIndexPartition:
 
     def records(self, action: RecordedAction) -> list[NewRecords]:
         """Return the locations of keys that a write adds or updates, and deletes of those that it removes."""
-        running, commit, data = action.instant, action.commit, action.data
-        if running.action in COMPACTIONS or commit is None or commit.operation_type in _KEEPS_LOCATIONS:
+        running, commit, context = action.instant, action.row_changes, self.context
+        if commit is None:
             return []
-        if data is None:
-            raise UnsupportedTable("the timeline of the table is not known")
-        if any(write.action == "replacecommit" for write in data.completed_writes):
-            check_replacements(Timeline.load(self.context.metadata), data, PARTITION)
-        check_order(data, running, commit)
-        found = list(self.context.readers.keys.changed(self.context.storage, data, running, commit))
+        data = check_rows_known(context.metadata, action.data, running, commit, PARTITION)
+        found = list(context.readers.keys.changed(context.storage, data, running, commit))
         return self.located(found, self._elsewhere(found, data) if None in self.shards else None)
 
     def located(self, found: Sequence[GroupKeys], elsewhere: Any) -> list[NewRecords]:

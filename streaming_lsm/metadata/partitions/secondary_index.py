@@ -40,13 +40,9 @@ from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, Record
 from streaming_lsm.metadata.record_shards import Sizing, sorted_keys
 from streaming_lsm.metadata.secondary_entries import VERSION, check_own, indexed_column, newest_entries
 from streaming_lsm.metadata.slice_records import numbered_groups
-from streaming_lsm.metadata.state import check_order, check_replacements
+from streaming_lsm.metadata.state import check_rows_known
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.properties_file import load_properties
-from streaming_lsm.timeline.timeline import Timeline
-
-_KEEPS_ROWS = ("COMPACT", "LOG_COMPACT")
 
 
 @dataclass(frozen=True)
@@ -77,16 +73,12 @@ class SecondaryIndex:
         Raises:
             UnsupportedTable: the table has no record index any more, or not the column.
         """
-        running, commit, data = action.instant, action.commit, action.data
-        _check_record_index(self.context, load_properties(self.context.storage))
-        if running.action in COMPACTIONS or commit is None or commit.operation_type in _KEEPS_ROWS:
+        running, commit, context = action.instant, action.row_changes, self.context
+        _check_record_index(context, load_properties(context.storage))
+        if commit is None:
             return []
-        if data is None:
-            raise UnsupportedTable("the timeline of the table is not known")
-        if any(write.action == "replacecommit" for write in data.completed_writes):
-            check_replacements(Timeline.load(self.context.metadata), data, self.name)
-        check_order(data, running, commit)
-        found = self.context.readers.values.changed(self.context.storage, data, running, commit, self.column)
+        data = check_rows_known(context.metadata, action.data, running, commit, self.name)
+        found = context.readers.values.changed(context.storage, data, running, commit, self.column)
         return _changed([(_entries(before), _entries(after)) for before, after in found], self.groups)
 
     def merged(

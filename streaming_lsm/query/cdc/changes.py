@@ -13,7 +13,7 @@ import pyarrow as pa
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, ReadOvertaken
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import check_files, check_group
-from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.actions.commit import COMPACTING, CommitMetadata
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.query.cdc.change_log import recorded_columns
 from streaming_lsm.query.cdc.change_reader import AFTER, BEFORE, KEY, OP, TIME, ChangeReader, GroupChanges
@@ -30,7 +30,7 @@ _FileGroup = tuple[str, str]
 _LOG = logging.getLogger(__name__)
 _BUCKET_DIGITS = 8
 """Length of the bucket, with which the id of a file group begins."""
-_REWRITES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
+_REWRITES = (*COMPACTING, "CLUSTER")
 """Operations that rewrite rows without changing them.
 
 Change logs of compactions are not read: they have the changes of the delta commits before once more

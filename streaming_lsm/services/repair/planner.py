@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streaming_lsm.format.actions.clustering_plan import CLUSTER
-from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
+from streaming_lsm.format.actions.commit import COMPACTING, CommitMetadata, WriteStat, base_file_stat, log_file_stat
 from streaming_lsm.format.actions.compaction_plan import FULL, LOG, CompactionOperation, CompactionPlan
 from streaming_lsm.format.actions.file_state import FILES_KEY
 from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
@@ -131,7 +131,7 @@ class _Planner:
         replaced = self.replaced.get(requested)
         action, operation = self._action(requested, files, is_replacing=replaced is not None)
         stats = tuple(self._stat(file) for file in files if not file.is_change_log)
-        compacted = operation in ("COMPACT", "LOG_COMPACT")
+        compacted = operation in COMPACTING
         pending = Instant(requested, action, State.REQUESTED)
         return RebuiltInstant(
             pending=pending,
