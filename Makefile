@@ -55,7 +55,7 @@ endef
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo demo-services docs lint format test unit unit-writing unit-metadata unit-others property golden oracle simulation \
 	integration integration-spark integration-processes bench bench-check bench-peers bench-amplification faults faults-processes faults-calls faults-cases \
-	faults-schedules conformance matrix matrix-speed \
+	faults-schedules faults-indexes conformance matrix matrix-speed \
 	test-size clean
 
 define group
@@ -141,14 +141,17 @@ bench-peers: install  ## Measure other table formats beside this package and wri
 bench-amplification: install  ## Measure the bytes that 500 upserts cost with hybrid and full compactions and in Paimon, and reads between them; 40 min
 	$(BIN)/python -m tests.bench.peers.amplification
 
-faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a killed stream to S3, many writers, a kill or stop at every storage call, every power loss, 1,000 schedules, and more random cases; 60 min
-	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases faults-schedules)
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a killed stream to S3, many writers, a kill or stop at every storage call, every power loss, 1,000 schedules and 300 of tables with all indexes, and more random cases; 60 min
+	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases faults-schedules faults-indexes)
 
 faults-processes: install
 	$(call group,faults-processes,$(PYTEST) tests/faults --ignore=$(POWER_LOSS) --ignore=tests/faults/simulation)
 
 faults-schedules: install
 	$(call group,faults-schedules,LSM_ALL_FAULTS=1 LSM_SCHEDULES=$${LSM_SCHEDULES:-1000} $(FAST) $(PYTEST) tests/faults/simulation)
+
+faults-indexes: install
+	$(call group,faults-indexes,LSM_TABLE=indexes LSM_SCHEDULES=$${LSM_SCHEDULES:-300} $(FAST) $(PYTEST) tests/faults/simulation)
 
 faults-calls: install
 	$(call group,faults-calls,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CALLS) $(POWER_LOSS))

@@ -145,7 +145,7 @@ class WritableTable(MaintainedTable):
             identity=identity,
             runtime=self.runtime,
             timelines=self._timelines,
-            metadata=partial(MetadataTable, readers=FILE_READERS),
+            metadata=partial(MetadataTable, readers=FILE_READERS, shard_files=self._shard_files),
             beside=beside or self._beside_write,
             alone=alone,
             action=write_action(operation, self.config),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ import pyarrow.compute
 pc: Any = pyarrow.compute
 
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+
+AnyColumn = TypeVar("AnyColumn", bound="pa.Array[Any] | pa.ChunkedArray[Any]")
 
 Flags = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -39,6 +41,15 @@ def int64s(column: Column) -> Int64s:
 def float64s(column: Column) -> Float64s:
     """Convert a numeric column to float64 (rows,); a null is 0."""
     return np.asarray(filled(pc.cast(column, pa.float64()), 0.0), np.float64)
+
+
+def without(values: AnyColumn, others: Column) -> AnyColumn:
+    """Return the values that are not among `others`, in order."""
+    if not len(values) or not len(others):
+        return values
+    whole = others.combine_chunks() if isinstance(others, pa.ChunkedArray) else others
+    left: Any = values.filter(pc.invert(pc.is_in(values, value_set=whole)))
+    return left  # type: ignore[no-any-return]
 
 
 def is_utf8(values: pa.BinaryArray) -> Flags:

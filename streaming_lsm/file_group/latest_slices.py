@@ -26,7 +26,7 @@ _BASE = r"\A(?P<file_id>[A-Za-z0-9-]+)_[A-Za-z0-9-]+_(?P<instant>[0-9]{1,32})\.p
 
 
 class View(Protocol):
-    """What a `FileSystemView` tells of the files of one partition."""
+    """Finds the visible files of one partition; see `FileSystemView`."""
 
     @property
     def timeline(self) -> Timeline:

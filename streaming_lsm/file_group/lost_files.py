@@ -311,9 +311,8 @@ def _replaced_by_archived(timeline: Timeline, groups: Collection[Group]) -> dict
     """
     found: dict[Group, str] = {}
     for write, commit in _archived_commits(timeline, "replacecommit") if groups else ():
-        for partition, file_ids in (commit.replaced or {}).items():
-            of_group = ((partition, file_id) for file_id in file_ids)
-            found |= {group: max(found.get(group, ""), _completed(write)) for group in of_group if group in groups}
+        for group in commit.replaced_groups.intersection(groups):
+            found[group] = max(found.get(group, ""), _completed(write))
     return found
 
 

@@ -29,12 +29,20 @@ from streaming_lsm.timeline.timeline import Timeline
 class Lookup(Protocol):
     """Finds the file groups of record keys; picklable, so that tasks can use it."""
 
-    def find(self, partition: str, keys: pa.StringArray) -> Int64s:
-        """Find the file group of each key in a partition; see `KeyLookup.find`."""
-        ...
+    def find(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
+        """Find the file group of each key in a partition.
 
-    def find_indexed(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
-        """Find as `find` does; return also whether the record index told the file groups, which has them then."""
+        Args:
+            partition: partition path.
+            keys: record keys (n,), ascending, each once.
+
+        Returns:
+            int64 (n,), numbers of file groups, `ABSENT` for a key that none has; and whether the record index has these
+            file groups of the keys already.
+
+        Raises:
+            CorruptFileError: a file is missing or damaged.
+        """
         ...
 
     def live_rows(self, keys: pa.StringArray) -> LiveRows:
@@ -60,25 +68,16 @@ class KeyLookup:
     by_blooms: bool = False
     filters_of: Timeline | None = None
 
-    def find(self, partition: str, keys: pa.StringArray) -> Int64s:
-        """Find the file group of each key in a partition.
+    def find(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
+        """Find the file group of each key in a partition; see `Lookup.find`.
 
-        Args:
-            partition: partition path.
-            keys: record keys (n,), ascending, each once.
-
-        Returns:
-            int64 (n,), numbers of file groups, `ABSENT` for a key of neither a row nor a delete. Of a key that several
-            file groups have it is the one with its row: another index did not find a deleted row, whose file group may
-            still have the key.
-
-        Raises:
-            CorruptFileError: a file is missing or damaged.
+        A deleted key still has one. Of a key that several file groups have it is the one with its row: another index
+        did not find a deleted row, whose file group may still have the key.
         """
         groups = self.groups.get(partition, {})
         found = np.full(len(keys), ABSENT, np.int64)
         if not groups or not len(keys):
-            return found
+            return found, False
         wanted = WantedKeys.of(keys) if len(keys) <= PRUNED_KEYS else None
         slices = {number: group.as_slice(partition) for number, group in sorted(groups.items(), reverse=True)}
         if wanted is not None and self.filters_of is not None:
@@ -91,11 +90,7 @@ class KeyLookup:
         if repeated.any():
             places = np.flatnonzero(repeated)
             found[places] = self._of_rows(slices, keys.take(pa.array(places, pa.int64())), found[places])
-        return found
-
-    def find_indexed(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
-        """Find as `find` does; the record index tells nothing."""
-        return self.find(partition, keys), False
+        return found, False
 
     def _of_rows(self, slices: Mapping[int, FileSlice], keys: pa.StringArray, found: Int64s) -> Int64s:
         """Return the file groups that have the rows of keys; of a key without a row the group that was `found`."""

@@ -124,7 +124,7 @@ class LookupIndex:
         lookup = self._plan.lookup
         found, is_indexed = np.full(len(unique), ABSENT, np.int64), False
         if lookup is not None:
-            found, is_indexed = lookup.find_indexed(partition, unique)
+            found, is_indexed = lookup.find(partition, unique)
         if is_indexed:
             told = np.flatnonzero(found != ABSENT)
             ids = BucketIds((partition,), np.zeros(len(told), np.int64), found[told])

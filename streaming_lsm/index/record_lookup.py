@@ -55,15 +55,11 @@ class RecordLookup:
     shard_files: ShardFiles
     reads_rows: bool
 
-    def find(self, partition: str, keys: pa.StringArray) -> Int64s:
-        """Find the file group of each key in a partition; see `KeyLookup.find`. A deleted key is absent."""
-        return self.find_indexed(partition, keys)[0]
-
-    def find_indexed(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
-        """Find as `find` does; return also whether the record index told the file groups."""
-        located = self._located(keys)
+    def find(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
+        """Find the file group of each key in a partition; see `Lookup.find`. A deleted key is absent."""
+        located = self._located(keys, partition)
         if located is None:
-            return self.files.find_indexed(partition, keys)
+            return self.files.find(partition, keys)
         paths = list(self.files.groups)
         here = located.partition == (paths.index(partition) if partition in self.files.groups else ABSENT)
         found = np.full(len(keys), ABSENT, np.int64)
@@ -104,10 +100,14 @@ class RecordLookup:
             chosen.setdefault(paths[path], {})[number] = self.files.groups[paths[path]][number]
         return chosen
 
-    def _located(self, keys: pa.StringArray) -> _Located | None:
-        """Ask the record index; None if it does not tell, or tells of file groups that there are not."""
+    def _located(self, keys: pa.StringArray, partition: str | None = None) -> _Located | None:
+        """Ask the record index; None if it does not tell, or tells of file groups that there are not.
+
+        A partitioned record index is asked for the keys of one partition, or of all.
+        """
         storage = self.files.reader.storage
-        found = record_locations(storage, self.timeline, keys, self.scan_share, self.timelines, self.shard_files)
+        caches = self.timelines, self.shard_files
+        found = record_locations(storage, self.timeline, keys, self.scan_share, *caches, partition)
         if found is None:
             return None
         partitions, file_ids, _ = found.locations.columns

@@ -8,7 +8,7 @@ records. The outcome of other keys is read from the merged file slices.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,26 +17,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_lsm.arrow.columns import pc
+from streaming_lsm.arrow.columns import pc, without
 from streaming_lsm.file_group.data_file import open_log, open_parquet
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.table.config import TableConfig
-from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.index.changed_slices import added_logs, changed_slices, listed_entries
+from streaming_lsm.index.changed_slices import added_logs, changed_slices, listed_entries, slices_of
 from streaming_lsm.index.decided_keys import deletes_above, records_above
 from streaming_lsm.merge.hash_merge import LogPart
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.table_rule import table_rule
-from streaming_lsm.metadata.changed_keys import FileSizes, GroupKeys, KeysSince, Texts
+from streaming_lsm.metadata.changed_keys import GroupKeys, KeysSince, ListedTable, Texts
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.queries import Queries
 from streaming_lsm.query.slices.log_parts import LogBlocks
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.query.wanted_keys import ascending_keys
 from streaming_lsm.schema import RECORD_KEY, delete_log_schema
-from streaming_lsm.storage.base import FileEntry, Storage
+from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -51,53 +50,44 @@ _NONE: Texts = pa.chunked_array([], pa.string())
 class TableKeys:
     """Reads the record keys of tables; see `streaming_lsm.metadata.changed_keys.StoredKeys`."""
 
-    def live(self, storage: Storage, data: Timeline, files: FileSizes) -> Iterator[GroupKeys]:
+    def live(self, storage: Storage, now: ListedTable) -> Iterator[GroupKeys]:
         """Yield the keys of each file group."""
-        state = _State.of(storage, data)
-        for partition in sorted(files):
-            for found in state.view.slices_in(partition, listed_entries(files, partition)):
+        state = _State.of(storage, now.data)
+        for partition in sorted(now.files):
+            for found in state.view.slices_in(partition, listed_entries(now.files, partition)):
                 yield GroupKeys(partition, found.file_id, _base_instant(found), state.keys(found), _NONE)
 
-    def since(
-        self, storage: Storage, before: Timeline, old_files: FileSizes, after: Timeline, new_files: FileSizes
-    ) -> Iterator[KeysSince]:
+    def since(self, storage: Storage, before: ListedTable, now: ListedTable) -> Iterator[KeysSince]:
         """Yield the keys of each file group whose newest slice has other files than before."""
-        state = _State.of(storage, after)
-        changed = changed_slices(_State.of(storage, before).view, old_files, state.view, new_files)
-        for partition, file_id, was, now in changed:
-            if now is None:
+        state = _State.of(storage, now.data)
+        changed = changed_slices(_State.of(storage, before.data).view, before.files, state.view, now.files)
+        for partition, file_id, old, new in changed:
+            if new is None:
                 yield KeysSince(GroupKeys(partition, file_id, "", _NONE, _NONE), is_whole=True)
                 continue
-            added = added_logs(was, now)
+            added = added_logs(old, new)
             if added is None:
-                keys = GroupKeys(partition, file_id, _base_instant(now), state.keys(now), _NONE)
+                keys = GroupKeys(partition, file_id, _base_instant(new), state.keys(new), _NONE)
                 yield KeysSince(keys, is_whole=True)
             else:
-                yield KeysSince(_logged_keys(state, added, now, _base_instant(now)), is_whole=False)
+                yield KeysSince(_logged_keys(state, added, new, _base_instant(new)), is_whole=False)
 
     def changed(self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata) -> Iterator[GroupKeys]:
         """Yield what a write changes: keys of each file group that it writes to, or replaces."""
         completed = action.completed_at(_LAST)
         before = _State.of(storage, data)
         after = _State.of(storage, data.with_latest(completed, {completed: commit}))
-        written: dict[str, set[str]] = defaultdict(set)
-        indexed: dict[tuple[str, str], list[pa.StringArray]] = defaultdict(list)
+        indexed: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for stat in commit.stats:
-            written[stat.partition_path].add(stat.file_id)
             if stat.indexed_keys is not None:
                 indexed[stat.partition_path, stat.file_id].append(stat.indexed_keys)
-        replaced = commit.replaced or {}
-        for partition in sorted({*written, *replaced}):
-            entries = _files_of(storage, partition, written[partition].union(replaced.get(partition, ())))
-            old = {one.file_id: one for one in before.view.slices_in(partition, entries)}
-            new = {one.file_id: one for one in after.view.slices_in(partition, entries)}
-            for file_id in sorted(written[partition] & new.keys()):
-                found = _changed(before, after, old.get(file_id), new[file_id], action.requested)
-                known: Any = indexed[partition, file_id]
-                yield replace(found, indexed=pa.chunked_array(known, pa.string()))
-            for file_id in sorted({*replaced.get(partition, ())} & old.keys()):
-                keys = before.keys(old[file_id])
-                yield GroupKeys(partition, file_id, action.requested, _NONE, keys)
+        groups = commit.file_groups | commit.replaced_groups
+        for partition, file_id, old, new in slices_of(storage, groups, before.view, after.view):
+            if new is not None:
+                found = _changed(before, after, old, new, action.requested)
+                yield replace(found, indexed=pa.chunked_array(indexed[partition, file_id], pa.string()))
+            elif old is not None:
+                yield GroupKeys(partition, file_id, action.requested, _NONE, before.keys(old))
 
 
 @dataclass(frozen=True)
@@ -187,7 +177,7 @@ def _changed(before: _State, after: _State, old: FileSlice | None, new: FileSlic
     if new.base is not None and new.base_instant == instant:
         live = after.keys(new)
         known = _NONE if old is None else before.keys(old)
-        return GroupKeys(new.partition_path, new.file_id, instant, _without(live, known), _without(known, live))
+        return GroupKeys(new.partition_path, new.file_id, instant, without(live, known), without(known, live))
     return _logged_keys(after, own, new, instant)
 
 
@@ -197,7 +187,7 @@ def _logged_keys(after: _State, own: Sequence[LogFile], new: FileSlice, instant:
     if len(unsure):
         found = after.keys(new, unsure)
         live = pa.chunked_array([*live.chunks, *found.chunks], pa.string())
-        dead = pa.chunked_array([*dead.chunks, *_without(pa.chunked_array([unsure]), found).chunks], pa.string())
+        dead = pa.chunked_array([*dead.chunks, *without(pa.chunked_array([unsure]), found).chunks], pa.string())
     # A key may be in several logs.
     live, dead = (pa.chunked_array([pc.unique(keys)], pa.string()) for keys in (live, dead))
     return GroupKeys(new.partition_path, new.file_id, instant, live, dead)
@@ -223,7 +213,7 @@ def _told(after: _State, own: Sequence[LogFile], new: FileSlice) -> tuple[Texts,
         both, *(_keys(table.filter(pa.array(~known))) for table, known in ((records, certain), (deletes, lasting)))
     )
     told = pa.chunked_array([unsure], pa.string())
-    return _without(_keys(records), told), _without(_keys(deletes), told), unsure
+    return without(_keys(records), told), without(_keys(deletes), told), unsure
 
 
 @dataclass(frozen=True)
@@ -270,19 +260,9 @@ def _highest(metadata: pq.FileMetaData, column: str) -> Any:
     return max(limits, default=None)
 
 
-def _without(keys: Texts, others: Texts) -> Texts:
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=_set(others)))) if len(keys) and len(others) else keys
-
-
 def _set(keys: Texts) -> pa.Array[Any]:
     found: pa.Array[Any] = keys.combine_chunks()
     return found
-
-
-def _files_of(storage: Storage, partition: str, file_ids: Collection[str]) -> list[FileEntry]:
-    """List the data files of some file groups of a partition."""
-    parsed = ((entry, parse_file_name(entry.name)) for entry in storage.list(partition) if not entry.is_dir)
-    return [entry for entry, name in parsed if name is not None and name.file_id in file_ids]
 
 
 def _base_instant(found: FileSlice) -> str:

@@ -6,8 +6,7 @@ before and after it: only the former value of a row tells which entry is to be d
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +16,14 @@ from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.table.config import TableConfig
-from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.index.changed_slices import changed_slices, listed_entries
+from streaming_lsm.index.changed_slices import changed_slices, listed_entries, slices_of
 from streaming_lsm.merge.table_rule import table_rule
-from streaming_lsm.metadata.changed_keys import FileSizes
+from streaming_lsm.metadata.changed_keys import ListedTable
 from streaming_lsm.metadata.changed_values import RowValues
 from streaming_lsm.query.queries import Queries
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.schema import RECORD_KEY
-from streaming_lsm.storage.base import FileEntry, Storage
+from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -39,27 +37,19 @@ INDEXED_TYPES = (pa.string(), pa.int32(), pa.int64())
 class TableValues:
     """Reads the values of columns of tables; see `streaming_lsm.metadata.changed_values.StoredValues`."""
 
-    def live(self, storage: Storage, data: Timeline, files: FileSizes, column: str) -> Iterator[RowValues]:
+    def live(self, storage: Storage, now: ListedTable, column: str) -> Iterator[RowValues]:
         """Yield the rows of each file group."""
-        state = _State.of(storage, data, column)
-        for partition in sorted(files):
-            for found in state.view.slices_in(partition, listed_entries(files, partition)):
+        state = _State.of(storage, now.data, column)
+        for partition in sorted(now.files):
+            for found in state.view.slices_in(partition, listed_entries(now.files, partition)):
                 yield state.rows((partition, found.file_id), found)
 
-    def since(
-        self,
-        storage: Storage,
-        before: Timeline,
-        old_files: FileSizes,
-        after: Timeline,
-        new_files: FileSizes,
-        column: str,
-    ) -> Iterator[RowValues]:
+    def since(self, storage: Storage, before: ListedTable, now: ListedTable, column: str) -> Iterator[RowValues]:
         """Yield all rows of each file group whose newest slice has other files than before."""
-        state = _State.of(storage, after, column)
-        view = _State.of(storage, before, column).view
-        for partition, file_id, _, now in changed_slices(view, old_files, state.view, new_files):
-            yield state.rows((partition, file_id), now)
+        state = _State.of(storage, now.data, column)
+        view = _State.of(storage, before.data, column).view
+        for partition, file_id, _, new in changed_slices(view, before.files, state.view, now.files):
+            yield state.rows((partition, file_id), new)
 
     def changed(
         self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata, column: str
@@ -68,18 +58,9 @@ class TableValues:
         completed = action.completed_at(_LAST)
         before = _State.of(storage, data, column)
         after = _State.of(storage, data.with_latest(completed, {completed: commit}), column)
-        changed: dict[str, set[str]] = defaultdict(set)
-        for stat in commit.stats:
-            changed[stat.partition_path].add(stat.file_id)
-        for partition, file_ids in (commit.replaced or {}).items():
-            changed[partition].update(file_ids)
-        for partition in sorted(changed):
-            entries = _files_of(storage, partition, changed[partition])
-            old = {one.file_id: one for one in before.view.slices_in(partition, entries)}
-            new = {one.file_id: one for one in after.view.slices_in(partition, entries)}
-            for file_id in sorted(changed[partition]):
-                group = partition, file_id
-                yield before.rows(group, old.get(file_id)), after.rows(group, new.get(file_id))
+        groups = commit.file_groups | commit.replaced_groups
+        for partition, file_id, old, new in slices_of(storage, groups, before.view, after.view):
+            yield before.rows((partition, file_id), old), after.rows((partition, file_id), new)
 
 
 @dataclass(frozen=True)
@@ -117,9 +98,3 @@ class _State:
             keys.append(batch.column(RECORD_KEY))
             values.append(batch.column(self.column).cast(pa.string()))
         return RowValues(group, pa.concat_arrays(keys), pa.concat_arrays(values))
-
-
-def _files_of(storage: Storage, partition: str, file_ids: Collection[str]) -> list[FileEntry]:
-    """List the data files of some file groups of a partition."""
-    parsed = ((entry, parse_file_name(entry.name)) for entry in storage.list(partition) if not entry.is_dir)
-    return [entry for entry, name in parsed if name is not None and name.file_id in file_ids]

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import pc
+from streaming_lsm.arrow.columns import without
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
@@ -22,6 +22,20 @@ Texts: TypeAlias = "pa.ChunkedArray[pa.StringScalar]"
 """Record keys, without nulls."""
 FileSizes = Mapping[str, Mapping[str, int]]
 """Size in bytes by file name, by partition path."""
+
+
+class ListedTable(Protocol):
+    """A table as of a moment."""
+
+    @property
+    def data(self) -> Timeline:
+        """Its timeline."""
+        ...
+
+    @property
+    def files(self) -> FileSizes:
+        """The files of completed actions; some may be gone since."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -47,18 +61,16 @@ class GroupKeys:
     @property
     def added(self) -> Texts:
         """The live keys of which the record index may not have this file group."""
-        if not len(self.live) or not len(self.indexed):
-            return self.live
-        return self.live.filter(pc.invert(pc.is_in(self.live, value_set=self.indexed.combine_chunks())))
+        return without(self.live, self.indexed)
 
 
 @dataclass(frozen=True)
 class KeysSince:
-    """What is new in a file group.
+    """The keys by which a file group differs from an earlier state of the table.
 
     Attributes:
-        keys: `GroupKeys.live` and `GroupKeys.dead` of the records that were logged since.
-        is_whole: whether `GroupKeys.live` is all its keys instead; those that it had before are not told then.
+        keys: keys of the records that were logged since, live and dead; if `is_whole`, all live keys and no dead ones.
+        is_whole: whether the file group has more than new logs, such as another base file.
     """
 
     keys: GroupKeys
@@ -72,33 +84,12 @@ class StoredKeys(Protocol):
     opened at present.
     """
 
-    def live(self, storage: Storage, data: Timeline, files: FileSizes) -> Iterator[GroupKeys]:
-        """Yield the keys of each file group.
-
-        Args:
-            storage: the table.
-            data: its timeline.
-            files: size in bytes by file name, by partition path: the files of completed actions.
-        """
+    def live(self, storage: Storage, now: ListedTable) -> Iterator[GroupKeys]:
+        """Yield the keys of each file group of the table."""
         ...
 
-    def since(
-        self,
-        storage: Storage,
-        before: Timeline,
-        old_files: FileSizes,
-        after: Timeline,
-        new_files: FileSizes,
-    ) -> Iterator[KeysSince]:
-        """Yield the keys of each file group whose newest slice has other files than before.
-
-        Args:
-            storage: the table.
-            before: its timeline before.
-            old_files: the files of actions that were completed before, as in `live`; some may be gone.
-            after: its timeline now.
-            new_files: the files of actions that are completed now.
-        """
+    def since(self, storage: Storage, before: ListedTable, now: ListedTable) -> Iterator[KeysSince]:
+        """Yield the keys of each file group whose newest slice has other files than before."""
         ...
 
     def changed(self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata) -> Iterator[GroupKeys]:

@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import CommitMetadata
-from streaming_lsm.metadata.changed_keys import FileSizes
+from streaming_lsm.metadata.changed_keys import ListedTable
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -40,27 +40,12 @@ class StoredValues(Protocol):
     of texts or whole numbers.
     """
 
-    def live(self, storage: Storage, data: Timeline, files: FileSizes, column: str) -> Iterator[RowValues]:
-        """Yield the rows of each file group.
-
-        Args:
-            storage: the table.
-            data: its timeline.
-            files: size in bytes by file name, by partition path: the files of completed actions.
-            column: the column.
-        """
+    def live(self, storage: Storage, now: ListedTable, column: str) -> Iterator[RowValues]:
+        """Yield the rows of each file group of the table."""
         ...
 
-    def since(
-        self,
-        storage: Storage,
-        before: Timeline,
-        old_files: FileSizes,
-        after: Timeline,
-        new_files: FileSizes,
-        column: str,
-    ) -> Iterator[RowValues]:
-        """Yield all rows of each file group whose newest slice has other files than before; see `StoredKeys.since`."""
+    def since(self, storage: Storage, before: ListedTable, now: ListedTable, column: str) -> Iterator[RowValues]:
+        """Yield all rows of each file group whose newest slice has other files than before."""
         ...
 
     def changed(

@@ -9,9 +9,9 @@ ones.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -134,18 +134,20 @@ class RecordIndex:
         """Whether each partition of the table has shards of its own."""
         return None not in self.shards
 
-    def find(self, keys: pa.StringArray) -> FoundKeys:
+    def find(self, keys: pa.StringArray, partition: str | None = None) -> FoundKeys:
         """Look up keys in all partitions of the table.
 
         Args:
             keys: record keys without nulls, in any order; each distinct key is looked up once.
+            partition: the only partition path in whose shards a partitioned record index looks; None for all.
 
         Raises:
             CorruptFileError, UnsupportedTable: a file cannot be read.
             FileNotFoundError: a file was deleted meanwhile.
         """
         distinct = pc.unique(keys)
-        parts = self._look_up([(distinct, shards) for shards in self.shards.values()])
+        asked = [shards for path, shards in self.shards.items() if partition is None or path in (None, partition)]
+        parts = self._look_up([(distinct, shards) for shards in asked])
         found = _joined([part for of_shards in parts for part in of_shards])
         if len(distinct) == len(keys):
             return found
@@ -267,6 +269,7 @@ def record_locations(
     scan_share: float,
     timelines: TimelineCache,
     files: ShardFiles,
+    partition: str | None = None,
 ) -> FoundKeys | None:
     """Look up the locations of record keys as of a timeline.
 
@@ -277,6 +280,7 @@ def record_locations(
         scan_share: see `RecordIndex`.
         timelines: caches the timelines of the table and of its metadata table.
         files: reads the files of the record index.
+        partition: see `RecordIndex.find`.
 
     Returns:
         None if they are not known: the table has no record index, or, with a warning, it cannot be read, or it tells a
@@ -286,7 +290,7 @@ def record_locations(
         index = RecordIndex.open(storage, data, scan_share, timelines, files)
         if index is None:
             return None
-        found = index.find(keys)
+        found = index.find(keys, partition)
         # A record index that is dropped is removed from the properties first.
         if index.is_current(timelines.load(storage, data.layout)) and PARTITION in listed(
             load_properties(storage).get(PARTITIONS_KEY, "")
@@ -314,14 +318,28 @@ def check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) 
 def _newest(parts: Sequence[ShardFile], keys: Any, scan_share: float) -> Iterator[FoundKeys]:
     """Find the newest record of each key in the files of a shard; one that a delete hides is not found."""
     left: Int64s = np.arange(len(keys))
-    for is_log, group in groupby(reversed(parts), key=lambda part: isinstance(part, LoggedKeys)):
-        for files in [list(group)] if is_log else [[part] for part in group]:
-            if not len(left):
-                return
-            wanted = keys if len(left) == len(keys) else keys.take(pa.array(left))
-            seen, found = _in_logs(files, wanted) if is_log else _in_file(files[0], wanted, scan_share)  # type: ignore[arg-type]
-            yield FoundKeys(left[found.keys], found.locations)
-            left = left[~seen]
+    for part in _adjacent(reversed(parts)):
+        if not len(left):
+            return
+        wanted = keys if len(left) == len(keys) else keys.take(pa.array(left))
+        seen, found = _in_file(part, wanted, scan_share) if isinstance(part, HFile) else _in_logs(part, wanted)
+        yield FoundKeys(left[found.keys], found.locations)
+        left = left[~seen]
+
+
+def _adjacent(parts: Iterable[ShardFile]) -> Iterator[HFile | Sequence[LoggedKeys]]:
+    """Yield HFiles, and the small logs between them together, which are searched at once."""
+    logs: list[LoggedKeys] = []
+    for part in parts:
+        if isinstance(part, LoggedKeys):
+            logs.append(part)
+            continue
+        if logs:
+            yield logs
+            logs = []
+        yield part
+    if logs:
+        yield logs
 
 
 def _in_logs(logs: Sequence[LoggedKeys], wanted: Any) -> tuple[Flags, FoundKeys]:

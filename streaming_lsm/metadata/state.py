@@ -179,12 +179,12 @@ def check_order(data: Timeline, running: Instant, commit: CommitMetadata) -> Non
     Raises:
         UnsupportedTable: one was.
     """
-    own = {(stat.partition_path, stat.file_id) for stat in commit.stats}
+    own = commit.file_groups
     for write in data.completed_writes:
         if write.action != DELTA_COMMIT or write.requested <= running.requested:
             continue
         its = data.read_commit(write)
-        groups = {(stat.partition_path, stat.file_id) for stat in its.stats}
+        groups = its.file_groups
         if not its.keeps_rows and not own.isdisjoint(groups):
             raise UnsupportedTable(
                 f"{write.path} was requested after {running.requested}, and completed in the same file groups before it"

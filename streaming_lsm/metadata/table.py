@@ -43,6 +43,7 @@ from streaming_lsm.metadata.partitions.files import FilesPartition
 from streaming_lsm.metadata.partitions.registry import KINDS
 from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.metadata.services import compact, compaction_is_due
+from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.metadata.state import check_state
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -72,6 +73,7 @@ class MetadataTable:
         lock: TableLock,
         timelines: TimelineCache,
         readers: FileReaders | None = None,
+        shard_files: ShardFiles | None = None,
     ) -> None:
         """Prepare the hook; nothing is read yet.
 
@@ -81,6 +83,7 @@ class MetadataTable:
             lock: its lock.
             timelines: caches the metadata table's timeline.
             readers: read data files; None for a hook that keeps no partition but ``files``.
+            shard_files: reads the files of the record index; None to keep none of them for the next transaction.
         """
         self._storage = storage
         self._metadata = Subfolder(storage, METADATA_TABLE)
@@ -90,7 +93,10 @@ class MetadataTable:
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._archives = options[ARCHIVE_AUTOMATIC]
         self._native = False
-        self._context = None if readers is None else TableContext(storage, self._metadata, options, readers, lock)
+        caches = timelines, shard_files or ShardFiles()
+        self._context = (
+            None if readers is None else TableContext(storage, self._metadata, options, readers, lock, *caches)
+        )
         self._asked = {kind: kind.asked(options) for kind in KINDS}
         self._kept: Sequence[KeptPartition] = (FilesPartition(),)
         # Partitions that living processes build, and the one that this transaction does.

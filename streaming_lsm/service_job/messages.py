@@ -64,11 +64,10 @@ def clustering_scheduled(planned: Instant | None, selection: ClusteringSelection
 
 def clustered(completed: Instant, commit: CommitMetadata) -> str:
     """Describe a completed clustering."""
-    replaced = sum(map(len, (commit.replaced or {}).values()))
-    made = {(stat.partition_path, stat.file_id) for stat in commit.stats}
     rows, size = sum(stat.num_writes for stat in commit.stats), sum(stat.total_bytes for stat in commit.stats)
     return (
-        f"{completed.file_name}: {counted(replaced, 'file group')} replaced by {counted(len(made), 'new one')}, "
+        f"{completed.file_name}: {counted(len(commit.replaced_groups), 'file group')} replaced by "
+        f"{counted(len(commit.file_groups), 'new one')}, "
         f"{counted(rows, 'row')} in {counted(size, 'byte')}"
     )
 

@@ -115,7 +115,7 @@ def _check_state_before(context: ServiceContext, timeline: Timeline, write: Inst
     except ConfigError as error:
         raise ConfigError(f"{write.path} in {context.storage.uri} cannot be rolled back: {error}") from None
     if write.action != "deltacommit" and context.config.is_lsm_tree:
-        groups = {(stat.partition_path, stat.file_id) for stat in timeline.read_commit(write).stats}
+        groups = timeline.read_commit(write).file_groups
         for found in slices:
             if (found.partition_path, found.file_id) in groups and not fits_lsm_tree(context, found):
                 raise ConfigError(

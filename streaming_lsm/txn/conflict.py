@@ -187,10 +187,9 @@ def check_clustered(clustered: Set[FileGroup], now: Timeline, planned: str) -> N
         if (write.completed or "") <= planned:
             return
         commit = now.read_commit(write)
-        changed = {(stat.partition_path, stat.file_id) for stat in commit.stats}
-        changed |= {(partition, file_id) for partition, ids in (commit.replaced or {}).items() for file_id in ids}
-        if changed & clustered:
-            partition, file_id = min(changed & clustered)
+        changed = (commit.file_groups | commit.replaced_groups) & clustered
+        if changed:
+            partition, file_id = min(changed)
             raise ClusteringConflict(
                 f"{write.path} in {now.storage.uri} has changed file group {file_id} of partition {partition!r} since "
                 f"the clustering {planned} was planned: delete its requested and inflight file to cancel it"
@@ -216,8 +215,8 @@ def _refuse_clustered(own: Changed, replacing: Replacing, now: Timeline, pending
 
 
 def _replaced(own: Changed, commit: CommitMetadata) -> Iterator[FileGroup]:
-    replaced = commit.replaced or {}
-    return (group for group in own.file_groups if group[1] in replaced.get(group[0], ()))
+    replaced = commit.replaced_groups
+    return (group for group in own.file_groups if group in replaced)
 
 
 def _changed_live(now: Timeline, commit: CommitMetadata, table: TableConfig) -> Changed:

@@ -16,10 +16,11 @@ from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.block import DATA, HEADER, ROOT_INDEX, Codec, Stretch, read_block
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES
-from streaming_lsm.format.metadata.files_partition import ALL_PARTITIONS_KEY, existing, merge_files
+from streaming_lsm.format.metadata.files_partition import ALL_PARTITIONS_KEY
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.metadata.schema import metadata_schema
 from tests.support.hfiles import entries_of, sought, written
+from tests.support.listed_files import existing, merge_files
 from tests.support.metadata_records import (
     ColumnStats,
     FileBloom,

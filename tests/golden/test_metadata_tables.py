@@ -12,7 +12,6 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.log.inline_blocks import BlockType, read_blocks
-from streaming_lsm.format.metadata.files_partition import decode_base, decode_log, encode_base, encode_log
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, parse_file_name
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileGroup, MetadataFileSlice
@@ -25,6 +24,7 @@ from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support import hudi_tables
 from tests.support.hfiles import entries_of
+from tests.support.listed_files import decode_base, decode_log, encode_base, encode_log
 from tests.support.metadata_tables import assert_settled
 
 FILES = {

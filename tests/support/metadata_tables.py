@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from streaming_lsm import LsmTable
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.column_stats import NO_TYPE, bounds_of
-from streaming_lsm.format.metadata.files_partition import decode_base
 from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import parse_file_name
@@ -34,6 +33,7 @@ from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
+from tests.support.listed_files import decode_base
 
 ENABLED = {"hoodie.metadata.enable": True}
 RANGED = {**ENABLED, "hoodie.metadata.index.column.stats.enable": True}

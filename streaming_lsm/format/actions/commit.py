@@ -270,6 +270,17 @@ class CommitMetadata:
         return self.operation_type in COMPACTING
 
     @property
+    def file_groups(self) -> frozenset[tuple[str, str]]:
+        """Partition path and file id of each file group that it wrote to."""
+        return frozenset((stat.partition_path, stat.file_id) for stat in self.stats)
+
+    @property
+    def replaced_groups(self) -> frozenset[tuple[str, str]]:
+        """Partition path and file id of each file group that it replaced."""
+        replaced = self.replaced or {}
+        return frozenset((partition, file_id) for partition, ids in replaced.items() for file_id in ids)
+
+    @property
     def schema(self) -> str | None:
         """Avro JSON of the table's schema; None if this commit has none."""
         return self.extra.get("schema") or None

@@ -29,6 +29,8 @@ from streaming_lsm.format.metadata.schema import RecordType
 PARTITION = "column_stats"
 FILE_ID = "col-stats-{:04d}-0"
 """File id of the file group of a number."""
+_FEW = 700
+"""Ranges, given as Python values, up to which they are encoded one by one: as columns each call takes longer."""
 
 _WRAPPERS: dict[str, pa.DataType] = {
     "BooleanWrapper": pa.bool_(),
@@ -256,6 +258,9 @@ def encode_range_rows(
     rows: Sequence[Mapping[str, Any]], file_name: str | None, *, of_partitions: bool = False
 ) -> pa.BinaryArray:
     """Encode ranges that are Python values of the type `RANGES`; see `encode_ranges`."""
+    if len(rows) > _FEW:
+        ranges: Any = pa.array(rows, RANGES)
+        return encode_ranges(ranges, file_name, of_partitions=of_partitions)
     number = RecordType.PARTITION_STATS if of_partitions else RecordType.COLUMN_STATS
     return encode_rows(_PART, rows, [number] * len(rows), file_name)
 

@@ -29,7 +29,7 @@ _OF_PARTITIONS = "__partition_stat__"
 _FILE_KEY_BYTES = len(range_key("", "", ""))
 _LARGEST_TEXT = "\U0010ffff"
 _ZONES = np.timedelta64(15 * 3600, "s")
-"""How far a time zone may be from UTC: the one in which Hudi computes the expression is that of its session."""
+"""Largest offset of a time zone from UTC: Hudi computes the expression in the time zone of its session."""
 _WIDEST: Mapping[str, tuple[int, int]] = {
     "year": (-(2**31), 2**31 - 1),
     "month": (1, 12),

@@ -51,7 +51,9 @@ class FileEntries:
 
     @staticmethod
     def merged(parts: Sequence[FileEntries]) -> FileEntries:
-        """Merge records by key, by the rule of `merge_files`.
+        """Merge records by key, by the rule of docs/format/07-index-and-metadata.md, "Files payload".
+
+        A tombstone removes the name from older records. The larger of two sizes wins, because files only grow.
 
         Args:
             parts: records in merge order; a key may be in several parts, and in a part several times.

@@ -7,23 +7,19 @@ The partition has one file group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.buffers import offsets_of
 from streaming_lsm.arrow.columns import Flags, Int64s, int64s, is_utf8
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.cells import Cells
-from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, base_content, log_content, open_log
+from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.metadata.parts import decode_part, encode_part, encode_rows
-from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
+from streaming_lsm.format.metadata.records import FilesRecord
 from streaming_lsm.format.metadata.schema import RecordType
-from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.schema import map_type
 
 PARTITION = "files"
@@ -46,14 +42,6 @@ _FEW_FILES = 256
 _TYPES = (RecordType.ALL_PARTITIONS, RecordType.FILES)
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRecords:
-    """Records that one instant logged."""
-
-    instant: str
-    records: Records
-
-
 def partition_key(partition: str) -> str:
     """Return the key of a partition's record in ``files``, which is also its name in the list of partitions."""
     return partition or UNPARTITIONED_KEY
@@ -62,72 +50,6 @@ def partition_key(partition: str) -> str:
 def partition_path(key: str) -> str:
     """Return the partition path of a key, the inverse of `partition_key`."""
     return "" if key == UNPARTITIONED_KEY else key
-
-
-def merge_files(
-    older: Mapping[str, MetadataFileInfo], newer: Mapping[str, MetadataFileInfo]
-) -> dict[str, MetadataFileInfo]:
-    """Merge the entries of two records with the same key.
-
-    See docs/format/07-index-and-metadata.md, "Files payload".
-
-    A tombstone removes the name; it is kept if the older record does not have the name, for still older records. The
-    larger of two sizes wins, because files only grow. Merge from the oldest record to the newest: a tombstone that has
-    removed a name from a log is dropped, and would no longer remove it from the base file.
-    """
-    merged = dict(older)
-    for name, entry in newer.items():
-        before = merged.get(name)
-        if before is None or before.is_deleted:
-            merged[name] = entry
-        elif entry.is_deleted:
-            del merged[name]
-        else:
-            merged[name] = MetadataFileInfo(max(before.size, entry.size))
-    return merged
-
-
-def existing(files: Mapping[str, MetadataFileInfo]) -> dict[str, int]:
-    """Return the name and size of all files (or partitions) that are not deleted."""
-    return {name: entry.size for name, entry in files.items() if not entry.is_deleted}
-
-
-def encode_base(records: Records, name: BaseFileName, created_ms: int, token: str = "") -> bytes:
-    """Encode a base file; `token` is its `LOCK_KEY`.
-
-    Raises:
-        UnsupportedTable: a name is not valid UTF-8.
-    """
-    return base_content(*encode_files(records, str(name)), created_ms, token)
-
-
-def encode_log(records: Records, name: LogName, created_ms: int, token: str = "") -> bytes:
-    """Encode a log of changes: added names, and tombstones of deleted names; `token` is its `LOCK_KEY`.
-
-    Raises:
-        UnsupportedTable: a name is not valid UTF-8.
-    """
-    return log_content(*encode_files(records, None), name, created_ms, token)
-
-
-def decode_base(data: bytes, source: str) -> Records:
-    """Decode the records of a base file.
-
-    Raises:
-        CorruptFileError: the file is damaged, or has records of another type.
-    """
-    return decode_files(HFile.open(data, source))
-
-
-def decode_log(data: bytes, name: LogName, source: str) -> Iterator[LoggedRecords]:
-    """Yield the records of each block of a log; see `open_log`.
-
-    Raises:
-        CorruptFileError: the log is damaged, or has records of another type.
-        UnsupportedTable: see `open_log`.
-    """
-    for instant, file in open_log(data, name, source):
-        yield LoggedRecords(instant, decode_files(file))
 
 
 def encode_files(records: Records, file_name: str | None) -> tuple[pa.BinaryArray, pa.BinaryArray]:
@@ -191,47 +113,24 @@ def encode_maps(
     return encoded, encode_part(_PART, maps, pa.array(_types(lists), pa.int32()), file_name)
 
 
-def decode_files(file: HFile | DeletedKeys) -> Records:
-    """Decode the records of an HFile; raises as `decode_base`, and for deletes, which the partition never has."""
-    if isinstance(file, DeletedKeys):
-        raise unexpected_deletes(file)
-    return dict(record for cells in file.cells() for record in decode_cells(cells, file.schema_json, file.source))
-
-
 def unexpected_deletes(found: DeletedKeys) -> CorruptFileError:
     """Build the error for deletes, which the partition never has."""
     return CorruptFileError(f"{found.source}: deletes, which {PARTITION} has not: drop the metadata table")
 
 
-def decode_cells(cells: Cells, schema_json: str, source: str) -> Iterator[tuple[str, FilesRecord]]:
-    """Decode records, in the order of the cells.
+def decode_maps(cells: Cells, schema_json: str, source: str) -> tuple[pa.StringArray, Flags, Any]:
+    """Decode records as columns, in the order of the cells.
 
     Args:
         cells: cells of HFiles of the partition.
         schema_json: the ``schema`` of the HFiles.
         source: name of the file, for messages.
 
-    Yields:
-        Key and record.
+    Returns:
+        Their keys, whether they list partitions, and their entries: maps from names to structs of size and isDeleted.
 
     Raises:
         CorruptFileError: a record is damaged, or of another type.
-    """
-    keys, lists, maps = decode_maps(cells, schema_json, source)
-    ends = offsets_of(maps).tolist()
-    names = maps.keys.to_pylist()
-    sizes, deleted = (maps.items.field(field.name).to_pylist() for field in _FILE)
-    infos = list(map(MetadataFileInfo, sizes, deleted))
-    for place, (key, is_list) in enumerate(zip(keys.to_pylist(), lists.tolist(), strict=True)):
-        part = slice(ends[place], ends[place + 1])
-        yield cast("str", key), FilesRecord(dict(zip(names[part], infos[part], strict=True)), is_list)
-
-
-def decode_maps(cells: Cells, schema_json: str, source: str) -> tuple[pa.StringArray, Flags, Any]:
-    """Decode records as columns, in the order of the cells; see `decode_cells`.
-
-    Returns:
-        Their keys, whether they list partitions, and their entries: maps from names to structs of size and isDeleted.
     """
     types, maps = decode_part(cells, schema_json, _PART, _FILES, _TYPES, source)
     return _texts(cells, source), int64s(types) == RecordType.ALL_PARTITIONS, maps

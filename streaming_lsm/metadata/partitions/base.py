@@ -25,8 +25,10 @@ from streaming_lsm.metadata.changed_values import StoredValues
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.followed_columns import followed_columns
+from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTIONS
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -73,6 +75,8 @@ class TableContext:
         options: options of the writer.
         readers: read its data files.
         lock: its lock, which is held.
+        timelines: caches the metadata table's timeline.
+        shard_files: reads the files of the record index.
     """
 
     storage: Storage
@@ -80,6 +84,8 @@ class TableContext:
     options: Options
     readers: FileReaders
     lock: TableLock
+    timelines: TimelineCache
+    shard_files: ShardFiles
 
     @property
     def threads(self) -> int:

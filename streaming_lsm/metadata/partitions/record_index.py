@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm import config
-from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc, without
 from streaming_lsm.config import Options
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.metadata.group_files import base_name
@@ -35,7 +35,6 @@ from streaming_lsm.metadata.record_merging import count_keys, distributed, merge
 from streaming_lsm.metadata.record_shards import Places, ShardedKeys, Sizing, by_partition, of_shards
 from streaming_lsm.metadata.state import check_rows_known
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import instant_ms
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -102,8 +101,7 @@ class RecordIndexPartition:
         alive = _whole(one.live for one in found)
         dead = _whole(one.dead for one in found)
         for others in (alive, elsewhere):
-            if others is not None and len(others) and len(dead):
-                dead = dead.filter(pc.invert(pc.is_in(dead, value_set=others)))
+            dead = dead if others is None else without(dead, others)
         deleted = dict(of_shards(dead, len(shards)))
         of_shard = [added.sorted(shard) for shard in range(len(shards))]
         values = places.encode(np.concatenate([numbers for _, numbers in of_shard]), None)
@@ -125,8 +123,9 @@ class RecordIndexPartition:
         """
         if not self.may_repeat or not found:
             return None
-        storage = self.context.storage
-        index = RecordIndex.open(storage, data, self.context.options[config.RECORD_INDEX_SCAN_SHARE], TimelineCache())
+        context = self.context
+        scan_share = context.options[config.RECORD_INDEX_SCAN_SHARE]
+        index = RecordIndex.open(context.storage, data, scan_share, context.timelines, context.shard_files)
         if index is None:
             return None
         live, dead = (_whole(parts) for parts in zip(*((one.live, one.dead) for one in found), strict=True))
@@ -134,7 +133,7 @@ class RecordIndexPartition:
         number = np.repeat(np.tile(np.arange(len(found)), 2), sizes)
         others = _located_elsewhere(index, pa.concat_arrays([live, dead]), number, found)
         repeated = live.filter(pa.array(others[: len(live)]))
-        left = repeated.filter(pc.invert(pc.is_in(repeated, value_set=dead)))
+        left = without(repeated, dead)
         if len(left):
             raise _repeated(left[0].as_py())
         return dead.filter(pa.array(others[len(live) :]))
@@ -172,9 +171,9 @@ class _CatchUp:
     known: dict[tuple[str, str], tuple[Texts, list[tuple[Texts, Texts]]]]
 
     def __call__(self, before: Snapshot, after: Snapshot) -> list[NewRecords]:
-        context, states = self.kept.context, (before.data, before.files, after.data, after.files)
+        context = self.kept.context
         # Read to the end before anything is taken over: it is read again if a file is gone.
-        since = list(context.readers.keys.since(context.storage, *states))
+        since = list(context.readers.keys.since(context.storage, before, after))
         found = [self._difference(one) for one in since]
         if None in self.kept.shards:
             self._check_repeated(found)
@@ -191,12 +190,12 @@ class _CatchUp:
             return one
         had = self._keys(group)
         self.known[group] = one.live, []
-        return replace(one, live=_without(one.live, had), dead=_without(had, one.live))
+        return replace(one, live=without(one.live, had), dead=without(had, one.live))
 
     def _keys(self, group: tuple[str, str]) -> Texts:
         keys, logged = self.known.get(group, (_NONE, []))
         for live, dead in logged:
-            keys = pa.chunked_array([*_without(_without(keys, dead), live).chunks, *live.chunks], pa.string())
+            keys = pa.chunked_array([*without(without(keys, dead), live).chunks, *live.chunks], pa.string())
         return keys
 
     def _check_repeated(self, found: Sequence[GroupKeys]) -> None:
@@ -259,7 +258,7 @@ class RecordIndexKind:
             UnsupportedTable: a key has several rows in a global index; or a key that no HFile can have.
         """
         by_path = context.options[config.PARTITIONED_RECORD_INDEX]
-        found = list(context.readers.keys.live(context.storage, snapshot.data, snapshot.files))
+        found = list(context.readers.keys.live(context.storage, snapshot))
         paths: Sequence[str | None] = sorted({one.partition for one in found}) if by_path else [None]
         if not paths:
             raise UnsupportedTable("the table has no partition yet")
@@ -346,10 +345,6 @@ def _milliseconds(instant: str, zone: str) -> int:
         return instant_ms(instant, zone)
     except ValueError:  # a special instant of Hudi
         return 0
-
-
-def _without(keys: Texts, others: Texts) -> Texts:
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=_whole([others])))) if len(keys) and len(others) else keys
 
 
 def _whole(parts: Iterable[Texts]) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm import config
-from streaming_lsm.arrow.columns import pc
+from streaming_lsm.arrow.columns import without
 from streaming_lsm.config import Options
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.metadata.group_files import base_name
@@ -107,8 +107,7 @@ class _CatchUp:
 
     def __call__(self, before: Snapshot, after: Snapshot) -> list[NewRecords]:
         none: Any = pa.array([], pa.string())
-        states = before.data, before.files, after.data, after.files
-        found = self.context.readers.values.since(self.context.storage, *states, self.column)
+        found = self.context.readers.values.since(self.context.storage, before, after, self.column)
         new = {rows.group: _entries(rows) for rows in found}
         pairs = [(self.known.get(group, none), entries) for group, entries in new.items()]
         self.known |= new
@@ -159,7 +158,7 @@ class SecondaryIndexKind:
         if int(snapshot.properties["hoodie.table.version"]) < _SINCE:
             raise UnsupportedTable(f"secondary indexes are made in tables of version {_SINCE} and later")
         _check_record_index(context, snapshot.properties)
-        live = context.readers.values.live(context.storage, snapshot.data, snapshot.files, column)
+        live = context.readers.values.live(context.storage, snapshot, column)
         known = {rows.group: _entries(rows) for rows in live}
         entries = _joined(known.values())
         count = _sizing(context.options).shards(len(entries))
@@ -200,9 +199,9 @@ def _sizing(options: Options) -> Sizing:
 
 def _changed(pairs: Sequence[tuple[Any, Any]], groups: Sequence[MetadataFileGroup]) -> list[NewRecords]:
     """Return the records of file groups of the table whose entries changed, given those before and after."""
-    added = _joined(_without(after, before) for before, after in pairs)
+    added = _joined(without(after, before) for before, after in pairs)
     # A row may move to another file group.
-    deleted = _without(_joined(_without(before, after) for before, after in pairs), added)
+    deleted = without(_joined(without(before, after) for before, after in pairs), added)
     return list(_of_groups(added, deleted, groups))
 
 
@@ -212,10 +211,6 @@ def _entries(rows: RowValues) -> Any:
 
 def _joined(parts: Iterable[Any]) -> Any:
     return pa.concat_arrays([pa.array([], pa.string()), *parts])
-
-
-def _without(keys: Any, others: Any) -> Any:
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=others))) if len(keys) and len(others) else keys
 
 
 def _shards(keys: Any, groups: int) -> Any:

@@ -236,9 +236,7 @@ class Changes(Result):
 def _overwritten(commit: CommitMetadata) -> dict[_FileGroup, _FileGroup]:
     """Map new file groups to those of the same bucket that the write replaced: a key in both was updated."""
     replaced = {
-        (partition, file_id[:_BUCKET_DIGITS]): (partition, file_id)
-        for partition, file_ids in (commit.replaced or {}).items()
-        for file_id in file_ids
+        (partition, file_id[:_BUCKET_DIGITS]): (partition, file_id) for partition, file_id in commit.replaced_groups
     }
     written = [(stat.partition_path, stat.file_id) for stat in commit.stats]
     places = {group: (group[0], group[1][:_BUCKET_DIGITS]) for group in written}

@@ -9,7 +9,7 @@ from typing import Any
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.index.file_readers import FILE_READERS
-from streaming_lsm.metadata.changed_keys import FileSizes, GroupKeys, KeysSince
+from streaming_lsm.metadata.changed_keys import GroupKeys, KeysSince, ListedTable
 from streaming_lsm.metadata.changed_values import RowValues
 from streaming_lsm.metadata.partitions.base import FileReaders
 from streaming_lsm.storage.base import Storage
@@ -32,15 +32,13 @@ class DataFault(Exception):
 class _DataKeys:
     """Reads record keys of data files; see `StoredKeys`."""
 
-    def live(self, storage: Storage, data: Timeline, files: FileSizes) -> Iterator[GroupKeys]:
+    def live(self, storage: Storage, now: ListedTable) -> Iterator[GroupKeys]:
         with _of_data():
-            yield from FILE_READERS.keys.live(storage, data, files)
+            yield from FILE_READERS.keys.live(storage, now)
 
-    def since(
-        self, storage: Storage, before: Timeline, old_files: FileSizes, after: Timeline, new_files: FileSizes
-    ) -> Iterator[KeysSince]:
+    def since(self, storage: Storage, before: ListedTable, now: ListedTable) -> Iterator[KeysSince]:
         with _of_data():
-            yield from FILE_READERS.keys.since(storage, before, old_files, after, new_files)
+            yield from FILE_READERS.keys.since(storage, before, now)
 
     def changed(self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata) -> Iterator[GroupKeys]:
         with _of_data():
@@ -50,21 +48,13 @@ class _DataKeys:
 class _DataValues:
     """Reads values of columns in data files; see `StoredValues`."""
 
-    def live(self, storage: Storage, data: Timeline, files: FileSizes, column: str) -> Iterator[RowValues]:
+    def live(self, storage: Storage, now: ListedTable, column: str) -> Iterator[RowValues]:
         with _of_data():
-            yield from FILE_READERS.values.live(storage, data, files, column)
+            yield from FILE_READERS.values.live(storage, now, column)
 
-    def since(
-        self,
-        storage: Storage,
-        before: Timeline,
-        old_files: FileSizes,
-        after: Timeline,
-        new_files: FileSizes,
-        column: str,
-    ) -> Iterator[RowValues]:
+    def since(self, storage: Storage, before: ListedTable, now: ListedTable, column: str) -> Iterator[RowValues]:
         with _of_data():
-            yield from FILE_READERS.values.since(storage, before, old_files, after, new_files, column)
+            yield from FILE_READERS.values.since(storage, before, now, column)
 
     def changed(
         self, storage: Storage, data: Timeline, action: Instant, commit: CommitMetadata, column: str

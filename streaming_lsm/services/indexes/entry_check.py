@@ -44,7 +44,7 @@ def check_secondary_index(name: str, state: CheckedState) -> Checked:
     column = indexed_column(name, read_definitions(state.storage, state.properties))
     names = state.metadata.names(name)
     groups = numbered_groups(name, group_file_id(name), names)
-    live = state.readers.values.live(state.storage, state.data, state.files, column)
+    live = state.readers.values.live(state.storage, state, column)
     none: Any = pa.array([], pa.string())
     expected = pa.concat_arrays([none, *(entry_keys(rows.values, rows.keys) for rows in live)])
     shards = entry_shards(split_keys(expected, name)[0], len(groups))

@@ -46,7 +46,7 @@ def check_record_index(state: CheckedState) -> Checked:
     index = RecordIndex.open(state.storage, state.data, _SCAN_SHARE, TimelineCache())
     if index is None:
         return Checked(0)
-    live = list(state.readers.keys.live(state.storage, state.data, state.files))
+    live = list(state.readers.keys.live(state.storage, state))
     join, records = _Join(), 0
     for path, shards in index.shards.items():
         of_path = [(place, one.live) for place, one in enumerate(live) if path in (None, one.partition)]

@@ -11,7 +11,7 @@ import pytest
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
-from streaming_lsm.format.metadata.files_partition import FILE_GROUP, decode_base, decode_log, encode_log
+from streaming_lsm.format.metadata.files_partition import FILE_GROUP
 from streaming_lsm.format.metadata.group_files import log_name
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
@@ -24,6 +24,7 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support.faulty_storage import FaultyStorage
+from tests.support.listed_files import decode_base, decode_log, encode_log
 from tests.support.metadata_tables import assert_settled
 from tests.support.writers import new_process, transaction
 from tests.unit.metadata.test_table import METADATA, make, write, written

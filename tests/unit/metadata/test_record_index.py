@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.partitions.base import TableContext
 from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
 from streaming_lsm.metadata.record_locations import RecordIndex
+from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.cache import TimelineCache
@@ -325,7 +327,10 @@ def test_logs_of_another_program_may_lack_keys_of_buckets_only(tmp_path: Path) -
     for name in ("files", "record_index"):
         LsmTable(tmp_path).create_index(name)
     storage = LocalStorage(tmp_path)
-    context = TableContext(storage, Files(storage, METADATA_TABLE), Options(), FILE_READERS, None)  # type: ignore[arg-type]
+    metadata: Any = Files(storage, METADATA_TABLE)
+    no_lock: Any = None
+    caches = TimelineCache(), ShardFiles()
+    context = TableContext(storage, metadata, Options(), FILE_READERS, no_lock, *caches)
     kept = load_properties(storage)
     assert len(RecordIndexKind().open("record_index", context, kept).groups) == 10
     with pytest.raises(UnsupportedTable, match="another program wrote"):

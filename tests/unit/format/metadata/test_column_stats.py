@@ -50,6 +50,9 @@ def test_ranges_that_hudi_wrote_are_read_and_written_to_the_same_bytes(name: str
         ranges = decode_ranges(cells, file.schema_json, name)
         assert encode_ranges(ranges, BASES.get(name), of_partitions=of_partitions) == cells.values
         assert encode_range_rows(range_rows(ranges), BASES.get(name), of_partitions=of_partitions) == cells.values
+        many = pa.concat_arrays([ranges] * 1_000)
+        at_once = encode_range_rows(range_rows(many), BASES.get(name), of_partitions=of_partitions)
+        assert at_once == pa.concat_arrays([cells.values] * 1_000)
         for key, found in zip(cells.keys.cast(pa.string()).to_pylist(), ranges.to_pylist(), strict=True):
             assert key is not None
             record = one_by_one[key]

@@ -8,17 +8,10 @@ import pytest
 
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.file_entries import FileEntries
-from streaming_lsm.format.metadata.files_partition import (
-    ALL_PARTITIONS_KEY,
-    FILE_GROUP,
-    Records,
-    decode_base,
-    encode_base,
-    existing,
-    merge_files,
-)
+from streaming_lsm.format.metadata.files_partition import ALL_PARTITIONS_KEY, FILE_GROUP, Records
 from streaming_lsm.format.metadata.group_files import base_content, base_name
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
+from tests.support.listed_files import decode_base, encode_base, existing, merge_files
 
 NAME = base_name(FILE_GROUP, "20261121120000000")
 

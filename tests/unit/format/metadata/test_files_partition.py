@@ -15,12 +15,6 @@ from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
     FILE_GROUP,
     Records,
-    decode_base,
-    decode_log,
-    encode_base,
-    encode_log,
-    existing,
-    merge_files,
     partition_key,
     partition_path,
 )
@@ -29,6 +23,7 @@ from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, parse_file_name
 from tests.support.hfiles import sought, written
+from tests.support.listed_files import decode_base, decode_log, encode_base, encode_log, existing, merge_files
 from tests.support.metadata_records import FileBloom, encode_record
 
 TIME = "20261121120000000"
