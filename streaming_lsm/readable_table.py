@@ -26,7 +26,7 @@ from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.merge.record_merger import find_merger
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.table_rule import table_rule
-from streaming_lsm.metadata.shard_files import ShardFiles
+from streaming_lsm.metadata.cache import MetadataCache
 from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.history import read_history
 from streaming_lsm.query.kept_files import KeptFiles
@@ -93,7 +93,7 @@ class ReadableTable:
             find_merger(self.config.merge_strategy, self.path)
         self._engine = LocalEngine(self.options[config.READ_THREADS])
         self._timelines = TimelineCache()
-        self._shard_files = ShardFiles()
+        self._metadata_cache = MetadataCache()
         self._kept = KeptFiles()
 
     def __repr__(self) -> str:
@@ -386,7 +386,7 @@ class ReadableTable:
             skips_by_ranges=self._skips,
             scan_share=self.options[config.RECORD_INDEX_SCAN_SHARE] if self._skips else None,
             timelines=self._timelines,
-            shard_files=self._shard_files,
+            shard_files=self._metadata_cache.shard_files,
             kept=self._kept,
         )
 

@@ -10,11 +10,12 @@ import logging
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.metadata.commit import erase
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY, PARTITIONS_KEY, create_partition, is_native
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.index_definitions import put_definition
 from streaming_lsm.metadata.listing import metadata_listing
-from streaming_lsm.metadata.partitions.base import PartitionKind, Snapshot, TableContext
+from streaming_lsm.metadata.partitions.base import DAMAGE, PartitionKind, Snapshot, TableContext
 from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.properties_file import load_properties, update_properties
@@ -46,12 +47,19 @@ def add_partition(
     properties = load_properties(storage)
     snapshot = Snapshot(data, properties, metadata_listing(storage, data), _unused(Timeline.load(metadata)))
     built = kind.build(name, context, snapshot)
-    remove_folder(storage, f"{METADATA_TABLE}/{name}", lock.verify)
+    folder = f"{METADATA_TABLE}/{name}"
+    remove_folder(storage, folder, lock.verify)
     changes: dict[str, str | None] = {}
     if built.definition is not None:
         changes[DEFINITIONS_KEY] = put_definition(storage, properties, name, built.definition, lock)
     native = is_native(properties)
-    count = create_partition(metadata, snapshot.instant, built.groups, built.records, times, lock, native=native)
+    try:
+        count = create_partition(metadata, snapshot.instant, built.groups, built.records, times, lock, native=native)
+    except DAMAGE:
+        # The records are read as they are written.
+        remove_folder(storage, folder, lock.verify)
+        erase(metadata, snapshot.instant, (), lock)
+        raise
     registered = dict.fromkeys([*listed(properties[PARTITIONS_KEY]), name])
     update_properties(storage, {PARTITIONS_KEY: ",".join(registered), **changes}, lock.verify)
     _LOG.info("created %s of the metadata table of %s: %d records", name, storage.uri, count)

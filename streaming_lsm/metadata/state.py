@@ -82,7 +82,8 @@ def _without_action(timeline: Timeline, data: Timeline, base: str) -> list[Insta
     for instant in timeline.instants:
         if instant.is_completed and (instant.action in _KNOWN or counts(instant.requested)):
             continue
-        known = not is_first(instant.requested) and instant.action in _UNDONE
+        # A partition is registered when its first delta commit is completed.
+        known = instant.action in _UNDONE and not (is_first(instant.requested) and instant.is_completed)
         if not known or (instant.is_completed and not _is_over(data, instant.requested)):
             raise UnsupportedTable(f"{METADATA_TABLE}/{instant.path}: an action that this release cannot undo")
         if instant.is_completed and (instant.completed or "") < base:

@@ -25,6 +25,7 @@ from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.addition import add_partition
+from streaming_lsm.metadata.cache import MetadataCache
 from streaming_lsm.metadata.commit import FileChanges, NewRecords, commit_records, erase
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY, create_metadata_table, is_native
 from streaming_lsm.metadata.dropping import drop_metadata_table, drop_others, partition_names, remove_leftovers
@@ -35,6 +36,7 @@ from streaming_lsm.metadata.partitions.base import (
     DAMAGE,
     FileReaders,
     KeptPartition,
+    NothingToIndex,
     PartitionKind,
     RecordedAction,
     TableContext,
@@ -43,7 +45,6 @@ from streaming_lsm.metadata.partitions.files import FilesPartition
 from streaming_lsm.metadata.partitions.registry import KINDS
 from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.metadata.services import compact, compaction_is_due
-from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.metadata.state import check_state
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -73,7 +74,7 @@ class MetadataTable:
         lock: TableLock,
         timelines: TimelineCache,
         readers: FileReaders | None = None,
-        shard_files: ShardFiles | None = None,
+        cache: MetadataCache | None = None,
     ) -> None:
         """Prepare the hook; nothing is read yet.
 
@@ -83,7 +84,7 @@ class MetadataTable:
             lock: its lock.
             timelines: caches the metadata table's timeline.
             readers: read data files; None for a hook that keeps no partition but ``files``.
-            shard_files: reads the files of the record index; None to keep none of them for the next transaction.
+            cache: what the open table knows from former transactions; None for nothing.
         """
         self._storage = storage
         self._metadata = Subfolder(storage, METADATA_TABLE)
@@ -93,7 +94,8 @@ class MetadataTable:
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._archives = options[ARCHIVE_AUTOMATIC]
         self._native = False
-        caches = timelines, shard_files or ShardFiles()
+        self._cache = MetadataCache() if cache is None else cache
+        caches = timelines, self._cache.shard_files
         self._context = (
             None if readers is None else TableContext(storage, self._metadata, options, readers, lock, *caches)
         )
@@ -206,11 +208,23 @@ class MetadataTable:
         for kind, asked in self._asked.items():
             for name, wanted in asked.items():
                 if wanted and name not in (*self._names, *self._in_work) and not self._is_unsettled:
-                    try:
-                        self._add(kind, name, self._context, data, times)
-                    except DAMAGE as error:
-                        _LOG.warning("no %s was created for %s: %s", name, self._storage.uri, error)
+                    self._add_asked(kind, name, data, times)
         self._data = data
+
+    def _add_asked(self, kind: PartitionKind, name: str, data: Timeline, times: InstantSource) -> None:
+        """Add a partition that the options ask for, unless this open table has tried in vain."""
+        if name in self._cache.refused:
+            return
+        try:
+            self._add(kind, name, self._context, data, times)
+        except NothingToIndex as error:
+            _LOG.info("no %s was created for %s yet: %s", name, self._storage.uri, error)
+        except DAMAGE as error:
+            self._cache.refused.add(name)
+            _LOG.warning(
+                "no %s was created for %s, it is tried again when the table is opened anew: %s",
+                *(name, self._storage.uri, error),
+            )
 
     def record(self, action: Instant, data: bytes, times: InstantSource, commit: CommitMetadata | None = None) -> None:
         """Commit the file changes of an action to the metadata table, just before the action is completed.
@@ -399,6 +413,7 @@ class MetadataTable:
             return
         kind, context = self._place(name, options)
         self._add(kind, name, context, data, times)
+        self._cache.refused.discard(name)
         self._check_kept(name)
 
     def _place(self, name: str, options: Options) -> tuple[PartitionKind, TableContext]:

@@ -36,6 +36,11 @@ from streaming_lsm.timeline.timeline import Timeline
 DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError, IsADirectoryError)
 """Errors of a metadata table, or of one of its partitions, for which it is dropped."""
 
+
+class NothingToIndex(UnsupportedTable):
+    """A table has nothing yet of which a partition can be built."""
+
+
 Encoded = tuple[pa.BinaryArray, pa.BinaryArray]
 """Keys, ascending, and records."""
 StoredBloom = Callable[[Storage, str], tuple[str, bytes] | None]

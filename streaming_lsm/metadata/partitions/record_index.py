@@ -29,7 +29,14 @@ from streaming_lsm.metadata.changed_keys import GroupKeys, KeysSince, Texts
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice, is_first
-from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
+from streaming_lsm.metadata.partitions.base import (
+    Encoded,
+    NewPartition,
+    NothingToIndex,
+    RecordedAction,
+    Snapshot,
+    TableContext,
+)
 from streaming_lsm.metadata.record_locations import RecordIndex
 from streaming_lsm.metadata.record_merging import count_keys, distributed, merged_slice
 from streaming_lsm.metadata.record_shards import Places, ShardedKeys, Sizing, by_partition, of_shards
@@ -261,7 +268,7 @@ class RecordIndexKind:
         found = list(context.readers.keys.live(context.storage, snapshot))
         paths: Sequence[str | None] = sorted({one.partition for one in found}) if by_path else [None]
         if not paths:
-            raise UnsupportedTable("the table has no partition yet")
+            raise NothingToIndex("the table has no partition")
         sizing, built = _sizing(context.options, is_partitioned=by_path), []
         for path in paths:
             of_path = [one for one in found if path is None or one.partition == path]

@@ -25,6 +25,7 @@ from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.timeline import Timeline
 from tests.support.crash_points import EVERY_CALL, random_cases, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.metadata_tables import (
@@ -260,6 +261,29 @@ def test_a_global_index_is_not_kept_of_keys_that_are_in_two_partitions(
     assert assert_locations(tmp_path) > 3
 
 
+def test_an_index_that_cannot_be_built_costs_an_open_table_one_attempt_and_not_its_metadata_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    draw, names = random.Random(3), schema_of("").names
+    files = {**OPTIONS, "hoodie.metadata.enable": True}
+    rows = pa.concat_tables([batch(draw, 1, 20, parts=part).rename_columns(names) for part in "ab"])
+    LsmTable.create(tmp_path, schema_of(""), files).upsert(rows)
+    for refused in (1, 2):
+        table = LsmTable(tmp_path, {**OPTIONS, **LOCATED})
+        for step in (2, 3, 4):
+            table.upsert(batch(draw, step, 4).rename_columns(names))
+            metadata = Timeline.load(Subfolder(LocalStorage(tmp_path), METADATA_TABLE))
+            assert not metadata.pending
+            assert not (tmp_path / METADATA_TABLE / "record_index").exists()
+        assert caplog.text.count("no record_index was created") == refused
+    assert "has several rows" in caplog.text
+    assert "dropped" not in caplog.text
+    assert_settled(tmp_path)
+    table.insert_overwrite_table(batch(draw, 5, 4, parts="a").rename_columns(names))
+    LsmTable(tmp_path, {**OPTIONS, **LOCATED}).upsert(batch(draw, 6, 4, parts="a").rename_columns(names))
+    assert assert_locations(tmp_path)
+
+
 def test_a_global_index_is_kept_beside_a_write_that_changes_no_file(tmp_path: Path) -> None:
     without_buckets = {key: value for key, value in OPTIONS.items() if "bucket" not in key}
     looked_up = {"hoodie.index.type": "SIMPLE", "hoodie.parquet.small.file.limit": 0}
@@ -275,7 +299,9 @@ def test_a_global_index_is_kept_beside_a_write_that_changes_no_file(tmp_path: Pa
 
 @pytest.mark.parametrize("fault", [Fault.KILL_BEFORE, Fault.KILL_AFTER], ids=lambda fault: fault.name)
 @pytest.mark.parametrize("what", ["made", "kept", "dropped", "grown"])
-def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, fault: Fault, tmp_path: Path) -> None:
+def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(
+    what: str, fault: Fault, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     draw = random.Random(what)
     template = tmp_path / "template"
     located = {**OPTIONS, **LOCATED_BY_PARTITION}
@@ -300,7 +326,9 @@ def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, faul
     calls = upsert(unharmed, {}).calls
     expected = sorted(map(repr, LsmTable(unharmed).scan().to_arrow().to_pylist()))
     chosen = [number for number, (_, path) in enumerate(calls) if ".hoodie" in path]
-    for call in sample(chosen, 3 * len(what) + 5 * (fault is Fault.KILL_AFTER), 181):
+    # Before the first delta commit of the index is completed.
+    first = [number for number, (name, path) in enumerate(calls) if name == "put_if_absent" and "_0000000000" in path]
+    for call in [*sample(chosen, 3 * len(what) + 5 * (fault is Fault.KILL_AFTER), 181), *first[-1:]]:
         root = shutil.copytree(template, tmp_path / "copy")
         upsert(root, {call: fault})
         if has_index(root):
@@ -311,6 +339,7 @@ def test_a_writer_that_dies_at_any_call_leaves_no_wrong_location(what: str, faul
         if what != "dropped":
             assert_locations(root)
         assert_settled(root)
+        assert "dropped the metadata table" not in caplog.text
         shutil.rmtree(root)
 
 

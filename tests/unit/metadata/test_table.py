@@ -231,7 +231,6 @@ def test_one_that_cannot_be_kept_is_dropped_as_a_whole(tmp_path: Path, damage: C
         "20261121120000900.indexing.requested",
         "20261121120000900_20261121120000901.deltacommit",
         "20261121120000900_20261121120000901.replacecommit",
-        "00000000000000001.deltacommit.inflight",
         "20261121120000900_20261121120000901.novelty",
     ],
 )
@@ -247,10 +246,17 @@ def test_one_with_an_action_that_is_not_understood_is_dropped_and_made_anew(
     assert [found.action for found in metadata_timeline(tmp_path).instants] == ["deltacommit"] * 2
 
 
-@pytest.mark.parametrize("action", ["deltacommit", "compaction", "clean"])
-def test_what_somebody_began_and_did_not_end_is_undone(tmp_path: Path, action: str) -> None:
+@pytest.mark.parametrize(
+    ("action", "time"),
+    [
+        *((action, "20261121120000900") for action in ("deltacommit", "compaction", "clean")),
+        ("deltacommit", "0" * 16 + "1"),
+    ],
+)
+def test_what_somebody_began_and_did_not_end_is_undone(
+    tmp_path: Path, action: str, time: str, caplog: pytest.LogCaptureFixture
+) -> None:
     storage = written(tmp_path)
-    time = "20261121120000900"
     for state in (State.REQUESTED, State.INFLIGHT):
         storage.put_if_absent(f"{METADATA}/{Instant(time, action, state).path}", b"")
     storage.put_if_absent(f"{METADATA}/files/files-0000-0_0-7-9_{time}.hfile", b"half")
@@ -258,6 +264,7 @@ def test_what_somebody_began_and_did_not_end_is_undone(tmp_path: Path, action: s
     write(storage, 2, {})
     assert time not in [found.requested for found in metadata_timeline(tmp_path).instants]
     assert list((tmp_path / METADATA / ".hoodie/.temp").iterdir()) == []
+    assert "dropped" not in caplog.text
     assert_agrees(tmp_path)
 
 

@@ -1,0 +1,21 @@
+"""Keep what an open table knows of its metadata table from one transaction to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from streaming_lsm.metadata.shard_files import ShardFiles
+
+
+@dataclass(frozen=True)
+class MetadataCache:
+    """Knowledge of one open table.
+
+    Attributes:
+        shard_files: reads the files of the record index.
+        refused: partitions that the options ask for, and that could not be built: each attempt reads the whole table
+            under its lock.
+    """
+
+    shard_files: ShardFiles = field(default_factory=ShardFiles)
+    refused: set[str] = field(default_factory=set)
