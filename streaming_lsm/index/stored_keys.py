@@ -21,7 +21,7 @@ from streaming_lsm.arrow.columns import pc, without
 from streaming_lsm.file_group.data_file import open_log, open_parquet
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.key_filters import WantedKeys
-from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.index.changed_slices import added_logs, changed_slices, listed_entries, slices_of
 from streaming_lsm.index.decided_keys import deletes_above, records_above
@@ -77,15 +77,15 @@ class TableKeys:
         completed = action.completed_at(_LAST)
         before = _State.of(storage, data)
         after = _State.of(storage, data.with_latest(completed, {completed: commit}))
-        indexed: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        written: dict[tuple[str, str], list[WriteStat]] = defaultdict(list)
         for stat in commit.stats:
-            if stat.indexed_keys is not None:
-                indexed[stat.partition_path, stat.file_id].append(stat.indexed_keys)
-        groups = commit.file_groups | commit.replaced_groups
+            written[stat.partition_path, stat.file_id].append(stat)
+        groups = {group for group, stats in written.items() if not after.updates_only(stats)} | commit.replaced_groups
         for partition, file_id, old, new in slices_of(storage, groups, before.view, after.view):
             if new is not None:
                 found = _changed(before, after, old, new, action.requested)
-                yield replace(found, indexed=pa.chunked_array(indexed[partition, file_id], pa.string()))
+                indexed: Any = [one.indexed_keys for one in written[partition, file_id] if one.indexed_keys is not None]
+                yield replace(found, indexed=pa.chunked_array(indexed, pa.string()))
             elif old is not None:
                 yield GroupKeys(partition, file_id, action.requested, _NONE, before.keys(old))
 
@@ -164,6 +164,15 @@ class _State:
                 return None
             limits.append(limit)
         return pa.scalar(max(limits), kind) if limits else None
+
+    def updates_only(self, stats: Sequence[WriteStat]) -> bool:
+        """Whether a write to a file group has one record for each key that the record index has there, and no others.
+
+        A key with a row keeps one then.
+        """
+        if len(stats) != 1 or stats[0].log_version is None or stats[0].indexed_keys is None or stats[0].num_deletes:
+            return False
+        return self.rule.takes_winner and not self.marks_deletes and stats[0].num_writes == len(stats[0].indexed_keys)
 
     def decides(self, logs: Sequence[LogFile], found: FileSlice) -> bool:
         """Whether the records of logs decide whether a key is live, as long as no delete compares ordering values."""

@@ -219,8 +219,7 @@ class RecordIndex:
         def run(task: _Task) -> FoundKeys:
             found = task.shards[task.shard]
             parts = list(self.files.read(found, self.metadata, self.timeline, counts, self.large))
-            for part in parts:
-                self._check_shard(part, task)
+            self._check_shard(parts, task)
             located = _joined(list(_newest(parts, task.keys, self.scan_share)))
             return FoundKeys(task.places[located.keys], located.locations)
 
@@ -229,18 +228,24 @@ class RecordIndex:
             result[task.number].append(found)
         return result
 
-    def _check_shard(self, part: ShardFile, task: _Task) -> None:
-        """Check that a file has keys of its shard, or else the number of shards is wrong."""
-        if isinstance(part, LoggedKeys):
-            last = b"" if part.locations is None or not len(part.keys) else part.keys[-1].as_py()
-        else:
-            last = part.info.get(LAST_KEY, b"")[2:]
+    def _check_shard(self, parts: Sequence[ShardFile], task: _Task) -> None:
+        """Check that files have keys of their shard, or else the number of shards is wrong."""
+        lasts = [(part.source, key) for part in parts if (key := _last_key(part))]
         count = len(task.shards)
-        if last and self.hash(pa.array([last.decode(errors="replace")]), count)[0] != task.shard:
-            where = part.source
+        shards = self.hash(pa.array([key.decode(errors="replace") for _, key in lasts], pa.string()), count)
+        for place in np.flatnonzero(shards != task.shard).tolist():
+            source, key = lasts[place]
             raise CorruptFileError(
-                f"{where}: key {last!r:.80} is not of shard {task.shard} of {count}: drop {PARTITION}"
+                f"{source}: key {key!r:.80} is not of shard {task.shard} of {count}: drop {PARTITION}"
             )
+
+
+def _last_key(part: ShardFile) -> bytes:
+    """Return the last key of a file with locations; empty without one."""
+    if isinstance(part, HFile):
+        return part.info.get(LAST_KEY, b"")[2:]
+    last: bytes = b"" if part.locations is None or not len(part.keys) else part.keys[-1].as_py()
+    return last
 
 
 @dataclass(frozen=True)

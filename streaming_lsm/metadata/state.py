@@ -5,7 +5,7 @@ A metadata table can be kept if its timeline, the data table's timeline and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.commit import CommitMetadata
@@ -144,12 +144,12 @@ def check_replacements(timeline: Timeline, data: Timeline, partition: str) -> No
 
 
 def check_rows_known(
-    metadata: Storage, data: Timeline | None, running: Instant, commit: CommitMetadata, partition: str
+    load: Callable[[], Timeline], data: Timeline | None, running: Instant, commit: CommitMetadata, partition: str
 ) -> Timeline:
     """Check that a partition that tells of rows can be kept when a write is completed; return the table's timeline.
 
     Args:
-        metadata: storage of the metadata table.
+        load: loads the timeline of the metadata table.
         data: timeline of the data table; None if it was not loaded.
         running, commit: the write; see `check_order`.
         partition: the partition.
@@ -161,7 +161,7 @@ def check_rows_known(
     if data is None:
         raise UnsupportedTable("the timeline of the table is not known")
     if any(write.action == "replacecommit" for write in data.completed_writes):
-        check_replacements(Timeline.load(metadata), data, partition)
+        check_replacements(load(), data, partition)
     check_order(data, running, commit)
     return data
 

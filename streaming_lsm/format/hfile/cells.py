@@ -141,10 +141,12 @@ def decode_cells(data: UInt8s, blocks: Int64s, offsets: Int64s, source: str) -> 
     """
     if len(data) <= _FEW_BYTES:
         return _followed(data, blocks, offsets, source)
-    heads, ends = _heads(data)
-    if len(heads) and not (heads[0] == 0 and ends[-1] == len(data) and np.array_equal(heads[1:], ends[:-1])):
-        chain = _chain(heads, ends)
-        heads, ends = heads[chain], ends[chain]
+    heads, ends = _heads_of_one_size(data)
+    if not _is_chain(heads, ends, len(data)):
+        heads, ends = _heads(data)
+        if not _is_chain(heads, ends, len(data)):
+            chain = _chain(heads, ends)
+            heads, ends = heads[chain], ends[chain]
     stop = int(ends[-1]) if len(ends) and heads[0] == 0 else 0
     led = np.searchsorted(heads, blocks)
     broken = (led == len(heads)) | (heads[np.minimum(led, len(heads) - 1)] != blocks) if len(heads) else blocks >= 0
@@ -171,6 +173,29 @@ def _followed(data: UInt8s, blocks: Int64s, offsets: Int64s, source: str) -> Cel
         found += cells
     places: Int64s = np.array(found, np.int64).reshape(-1, 4)
     return Cells(data, places[:, 0], places[:, 1], places[:, 2], places[:, 3])
+
+
+def _is_chain(heads: Int64s, ends: Int64s, size: int) -> bool:
+    """Whether each cell begins where the one before it ends, from the first byte to the last."""
+    return bool(len(heads) and heads[0] == 0 and ends[-1] == size and np.array_equal(heads[1:], ends[:-1]))
+
+
+def _heads_of_one_size(data: UInt8s) -> tuple[Int64s, Int64s]:
+    """Find cells with keys of the size of the first one's by the tails of their keys; see `_heads`."""
+    row = int(_sizes(data, np.zeros(1, np.int64))["row"][0])
+    if row < 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    tails: Int64s = np.flatnonzero(data[: len(data) - len(KEY_TAIL)] == KEY_TAIL[1]) - 1
+    tails = tails[tails >= _HEAD.itemsize + row]
+    tails = tails[_windows(data, len(KEY_TAIL))[tails] == np.void(KEY_TAIL)]
+    heads = tails - (_HEAD.itemsize + row)
+    sizes = _sizes(data, heads)
+    ends = tails + len(KEY_TAIL) + 1 + sizes["value"]
+    fits = (sizes["row"] == row) & (sizes["key"] == _ROW.size + row + len(KEY_TAIL))
+    fits &= (sizes["value"] >= 0) & (ends <= len(data))
+    heads, ends = heads[fits], ends[fits]
+    whole = data[ends - 1] == 0
+    return heads[whole], ends[whole]
 
 
 def _heads(data: UInt8s) -> tuple[Int64s, Int64s]:

@@ -92,6 +92,10 @@ class TableContext:
     timelines: TimelineCache
     shard_files: ShardFiles
 
+    def load_timeline(self) -> Timeline:
+        """Load the metadata table's timeline; raises as `Timeline.load`."""
+        return self.timelines.load(self.metadata)
+
     @property
     def threads(self) -> int:
         """Number of threads that read data files; 0 for a default."""

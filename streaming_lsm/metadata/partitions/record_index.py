@@ -79,7 +79,7 @@ class RecordIndexPartition:
         running, commit, context = action.instant, action.row_changes, self.context
         if commit is None:
             return []
-        data = check_rows_known(context.metadata, action.data, running, commit, PARTITION)
+        data = check_rows_known(context.load_timeline, action.data, running, commit, PARTITION)
         found = list(context.readers.keys.changed(context.storage, data, running, commit))
         return self.located(found, self._elsewhere(found, data) if None in self.shards else None)
 
@@ -237,7 +237,7 @@ class RecordIndexKind:
                 its bucket index inserts into logs.
         """
         options = context.options
-        timeline, names = Timeline.load(context.metadata), context.metadata.names(name)
+        timeline, names = context.load_timeline(), context.metadata.names(name)
         shards = by_partition(one.group.file_id for one in MetadataFileSlice.newest_of_all(timeline, names, name))
         parsed = [found for text in names if (found := parse_file_name(text)) is not None]
         if self.asked(options).get(name) and options[config.PARTITIONED_RECORD_INDEX] == (None in shards):

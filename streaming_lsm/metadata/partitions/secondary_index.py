@@ -77,7 +77,7 @@ class SecondaryIndex:
         _check_record_index(context, load_properties(context.storage))
         if commit is None:
             return []
-        data = check_rows_known(context.metadata, action.data, running, commit, self.name)
+        data = check_rows_known(context.load_timeline, action.data, running, commit, self.name)
         found = context.readers.values.changed(context.storage, data, running, commit, self.column)
         return _changed([(_entries(before), _entries(after)) for before, after in found], self.groups)
 
