@@ -18,7 +18,7 @@ from streaming_lsm.arrow.columns import Int64s, int64s
 from streaming_lsm.index.key_lookup import KeyLookup
 from streaming_lsm.index.live_file_group import LiveFileGroup
 from streaming_lsm.index.live_rows import ABSENT, LiveRows, find_live_rows
-from streaming_lsm.metadata.record_locations import record_locations
+from streaming_lsm.metadata.record_locations import RecordIndex, known_locations, open_record_index
 from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.timeline import Timeline
@@ -105,9 +105,7 @@ class RecordLookup:
 
         A partitioned record index is asked for the keys of one partition, or of all.
         """
-        storage = self.files.reader.storage
-        caches = self.timelines, self.shard_files
-        found = record_locations(storage, self.timeline, keys, self.scan_share, *caches, partition)
+        found = None if self._index is None else known_locations(self._index, keys, self.timelines, partition)
         if found is None:
             return None
         partitions, file_ids, _ = found.locations.columns
@@ -121,7 +119,7 @@ class RecordLookup:
                 _LOG.warning(
                     "the record index of %s has a key in file group %s of partition %r, which is none: keys are looked "
                     "up in the files",
-                    *(storage.uri, names[1][file_id], names[0][path]),
+                    *(self.timeline.storage.uri, names[1][file_id], names[0][path]),
                 )
                 return None
             places.append(known)
@@ -137,6 +135,12 @@ class RecordLookup:
             self._numbers[partition] = {group.file_id: number for number, group in groups.items()}
         number = self._numbers[partition].get(file_id)
         return None if number is None else (self._places[partition], number)
+
+    @cached_property
+    def _index(self) -> RecordIndex | None:
+        """The record index, opened once for all partitions of a batch."""
+        storage, caches = self.files.reader.storage, (self.timelines, self.shard_files)
+        return open_record_index(storage, self.timeline, self.scan_share, *caches)
 
     @cached_property
     def _places(self) -> Mapping[str, int]:

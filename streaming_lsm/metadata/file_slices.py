@@ -5,11 +5,12 @@ See docs/format/07-index-and-metadata.md, "File groups of the metadata table".
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_log
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
@@ -18,6 +19,8 @@ from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.instant_facts import CreatedFiles, cached
 from streaming_lsm.timeline.timeline import Timeline
 
+_DATA = re.compile(r"\.(hfile|parquet)\Z|\.log\.")
+"""The names of data files, in part: other files beside them are markers, checksums and temporary files."""
 METADATA_TABLE = ".hoodie/metadata"
 _FIRST_DIGITS = 14
 
@@ -67,12 +70,15 @@ class MetadataFileSlice:
 
         Raises:
             CorruptFileError: a file of a slice is missing, or a file group.
+            UnsupportedTable: a file has a name that is not read.
         """
         of_groups: dict[str, set[str]] = defaultdict(set)
         for text in names:
             parsed = parse_file_name(text)
             if parsed is not None:
                 of_groups[parsed.file_id].add(text)
+            elif _DATA.search(text):
+                raise _not_understood(timeline, f"{partition}/{text}")
         told = _told_files(timeline, partition)
         found = [
             one
@@ -124,6 +130,10 @@ class MetadataFileSlice:
                     yield file
 
 
+def _not_understood(timeline: Timeline, path: str) -> UnsupportedTable:
+    return UnsupportedTable(f"{path} in {timeline.storage.uri}: a file name that this release does not read")
+
+
 _ToldFiles = Callable[[Instant], CreatedFiles]
 """Names of the files in a partition that a write of the metadata table has created, by file id."""
 
@@ -135,8 +145,10 @@ def _told_files(timeline: Timeline, partition: str) -> _ToldFiles:
     def read(write: Instant) -> CreatedFiles:
         found: dict[str, list[str]] = defaultdict(list)
         for stat in timeline.read_commit(write).stats:
-            parsed = parse_file_name(stat.file_name)
-            if stat.partition_path == partition and parsed is not None:
+            if stat.partition_path == partition:
+                parsed = parse_file_name(stat.file_name)
+                if parsed is None:
+                    raise _not_understood(timeline, stat.path)
                 found[parsed.file_id].append(stat.file_name)
         return found
 

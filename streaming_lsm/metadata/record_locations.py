@@ -41,6 +41,7 @@ from streaming_lsm.timeline.timeline import Timeline
 _LARGE_LOG = 1 << 20
 """Bytes of a log from which it is not read as a whole for a look-up: blocks are requested one by one."""
 _THREADS = 8
+_FAULTS = (CorruptFileError, UnsupportedTable, TableNotFound, OSError)
 _LOG = logging.getLogger(__name__)
 
 
@@ -274,9 +275,8 @@ def record_locations(
     scan_share: float,
     timelines: TimelineCache,
     files: ShardFiles,
-    partition: str | None = None,
 ) -> FoundKeys | None:
-    """Look up the locations of record keys as of a timeline.
+    """Look up the locations of record keys as of a timeline; see `open_record_index` and `known_locations`.
 
     Args:
         storage: the table.
@@ -285,16 +285,42 @@ def record_locations(
         scan_share: see `RecordIndex`.
         timelines: caches the timelines of the table and of its metadata table.
         files: reads the files of the record index.
+    """
+    index = open_record_index(storage, data, scan_share, timelines, files)
+    return None if index is None else known_locations(index, keys, timelines)
+
+
+def open_record_index(
+    storage: Storage, data: Timeline, scan_share: float, timelines: TimelineCache, files: ShardFiles
+) -> RecordIndex | None:
+    """Open the record index of a table as of a timeline; see `record_locations`.
+
+    Returns:
+        None if the table has none, or, with a warning, it cannot be read.
+    """
+    try:
+        return RecordIndex.open(storage, data, scan_share, timelines, files)
+    except _FAULTS as error:
+        _warn(storage, error)
+        return None
+
+
+def known_locations(
+    index: RecordIndex, keys: pa.StringArray, timelines: TimelineCache, partition: str | None = None
+) -> FoundKeys | None:
+    """Look up the locations of record keys.
+
+    Args:
+        index: the record index.
+        keys: record keys without nulls.
+        timelines: caches the timelines of the table and of its metadata table.
         partition: see `RecordIndex.find`.
 
     Returns:
-        None if they are not known: the table has no record index, or, with a warning, it cannot be read, or it tells a
-        later state.
+        None if they are not known: with a warning, the index cannot be read, or it tells a later state.
     """
+    data, storage = index.data, index.data.storage
     try:
-        index = RecordIndex.open(storage, data, scan_share, timelines, files)
-        if index is None:
-            return None
         found = index.find(keys, partition)
         # A record index that is dropped is removed from the properties first.
         if index.is_current(timelines.load(storage, data.layout)) and PARTITION in listed(
@@ -302,9 +328,13 @@ def record_locations(
         ):
             return found
         _LOG.debug("%s of %s tells a later state than the one that is read", PARTITION, storage.uri)
-    except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
-        _LOG.warning("%s/%s/%s is not read, no key is looked up: %s", storage.uri, METADATA_TABLE, PARTITION, error)
+    except _FAULTS as error:
+        _warn(storage, error)
     return None
+
+
+def _warn(storage: Storage, error: Exception) -> None:
+    _LOG.warning("%s/%s/%s is not read, no key is looked up: %s", storage.uri, METADATA_TABLE, PARTITION, error)
 
 
 def check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) -> None:

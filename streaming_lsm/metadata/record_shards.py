@@ -149,8 +149,9 @@ class ShardedKeys:
             twice = np.flatnonzero(np.diff(found.starts, append=len(keys)) > 1)[0]
             key = keys[int(found.order[found.starts[twice]])].as_py()
             raise UnsupportedTable(
-                f"record key {key!r:.80} has several rows, in different partitions or file groups, of which a global "
-                "record index has one: set hoodie.metadata.record.level.index.enable for one of each partition"
+                f"record key {key!r:.80} has several rows, in different partitions or file groups, of which a record "
+                "index has one: if they are in different partitions, set "
+                "hoodie.metadata.record.level.index.enable=true for one of each"
             )
         return take(keys, found.order), numbers[found.order]  # type: ignore[return-value]
 

@@ -22,7 +22,14 @@ from streaming_lsm.format.log.delete_block import decode_delete_block, encode_de
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.format.metadata.schema import metadata_schema
-from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName, LogKind, WriteToken
+from streaming_lsm.format.table.file_names import (
+    BaseFileName,
+    InlineLogName,
+    LogFileName,
+    LogKind,
+    WriteToken,
+    parse_file_name,
+)
 from streaming_lsm.schema import RECORD_KEY
 
 LogName = InlineLogName | LogFileName
@@ -41,6 +48,8 @@ to write the file, and admits nearly all keys from half a million on."""
 _FEW_RECORDS = 256
 """Records of a file from which their compression takes more time than the rest of a small commit or compaction."""
 _TOKEN = WriteToken(0, 0, 0)
+_LONGEST_NAME = 255
+"""Bytes of the longest file name that file systems take."""
 _HFILE = "hfile"
 _NO_DELETES = bytes.fromhex("00000003 00000001 00")
 """Content of the delete block that marks a new file group."""
@@ -52,6 +61,31 @@ _DELETE_SCHEMA = json.dumps(
     },
     separators=(",", ":"),
 )
+
+
+def check_file_id(file_id: str, what: str) -> None:
+    """Check that files of a file group can have names that are read again.
+
+    Args:
+        file_id: the file id.
+        what: what it is made of, for the message.
+
+    Raises:
+        UnsupportedTable: they cannot.
+    """
+    names = [
+        *(log_name(file_id, FIRST_INSTANT, native=native, kind=LogKind.DELETES) for native in (True, False)),
+        base_name(file_id, FIRST_INSTANT),
+    ]
+    for name in names:
+        if parse_file_name(str(name)) != name:
+            raise UnsupportedTable(f"{what} has characters that names of files in a metadata table cannot have")
+        size = len(str(name).encode(errors="surrogateescape"))
+        if size > _LONGEST_NAME:
+            raise UnsupportedTable(
+                f"{what} is too long: a file of the metadata table would have a name of {size} bytes, more than "
+                f"{_LONGEST_NAME}"
+            )
 
 
 def base_name(file_id: str, instant: str) -> BaseFileName:

@@ -32,9 +32,10 @@ _VERSION = r"(?P<version>[0-9]{1,10})"
 _NATIVE = re.compile(rf"{_FILE_ID}_{_TOKEN}_{_INSTANT}_{_VERSION}\.(?P<kind>log|deletes|cdc)\.(?P<format>[A-Za-z0-9]+)")
 _RFC103 = re.compile(rf"{_FILE_ID}_{_TOKEN}_{_INSTANT}_{_VERSION}(?P<delete>\.delete)?\.parquet")
 _INLINE = re.compile(rf"\.{_FILE_ID}_{_INSTANT}\.log\.{_VERSION}(_{_TOKEN}(?P<cdc>\.cdc)?)?")
-_BASE = re.compile(
-    rf"(?P<file_id>[A-Za-z0-9-]+)_(?P<token>[A-Za-z0-9-]+)_{_INSTANT}\.(?P<extension>parquet|orc|hfile|lance)"
-)
+_BASE_TOKEN = r"(?P<token>[A-Za-z0-9-]+)"
+_BASE = re.compile(rf"(?P<file_id>[A-Za-z0-9-]+)_{_BASE_TOKEN}_{_INSTANT}\.(?P<extension>parquet|orc|lance)")
+# File ids of a metadata table have names of partitions and columns.
+_HFILE = re.compile(rf"{_FILE_ID}_{_BASE_TOKEN}_{_INSTANT}\.(?P<extension>hfile)")
 _BUCKET = re.compile(r"[0-9]{8}")
 
 
@@ -210,7 +211,7 @@ def _inline(name: str) -> InlineLogName | None:
 
 
 def _base(name: str) -> BaseFileName | None:
-    match = _BASE.fullmatch(name)
+    match = _BASE.fullmatch(name) or _HFILE.fullmatch(name)
     return BaseFileName(match["file_id"], match["token"], match["instant"], match["extension"]) if match else None
 
 

@@ -25,7 +25,7 @@ from streaming_lsm.format.metadata.expression_index import (
     are_of_files,
     partition_range_key,
 )
-from streaming_lsm.format.metadata.group_files import base_name
+from streaming_lsm.format.metadata.group_files import base_name, check_file_id
 from streaming_lsm.format.metadata.secondary_index import group_file_id
 from streaming_lsm.metadata.changed_ranges import PartitionRows, deleted_ranges, keyed_rows, shares
 from streaming_lsm.metadata.column_ranges import decoded_ranges, newest_ranges
@@ -177,6 +177,7 @@ class ExpressionIndexKind:
             raise UnsupportedTable(f"no function of a column is named for {name}: set {named}")
         _check_expression(snapshot, function, column)
         groups = [MetadataFileGroup(name, group_file_id(name).format(0))]
+        check_file_id(groups[0].file_id, f"index name {name!r:.80}")
         kept = ExpressionIndex(name, context, function, column, groups)
         rows = kept.rows(FileChanges(snapshot.files))
         parts = of_files(rows), of_partitions(column, rows)

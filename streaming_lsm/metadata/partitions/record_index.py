@@ -7,6 +7,7 @@ more. Compactions and cleans do not change locations.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm import config
-from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc, without
+from streaming_lsm.arrow.buffers import take
+from streaming_lsm.arrow.columns import Int64s, flags, int64s, pc, without
 from streaming_lsm.config import Options
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.metadata.group_files import base_name
+from streaming_lsm.format.metadata.group_files import base_name, check_file_id
 from streaming_lsm.format.metadata.record_index import (
     PARTITION,
     shard_file_id,
@@ -47,6 +49,10 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _NONE: Texts = pa.chunked_array([], pa.string())
 _OWN_TOKEN = "0-0-0"
+_NOWHERE = -1
+"""Place of a key that the index does not locate."""
+_TAKES_KEYS_AS_NEW = frozenset({"INSERT", "BULK_INSERT", "INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"})
+"""Operations that look no key up: a key may get a second row, unless its bucket tells where it is."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class RecordIndexPartition:
         shards: file ids of the shards, see `by_partition`.
         zone: time zone of the table's instants.
         may_repeat: whether a record key may have rows in several partitions of the table.
+        has_buckets: whether the writer's index is that of buckets.
         definition: see `KeptPartition`.
     """
 
@@ -65,6 +72,7 @@ class RecordIndexPartition:
     shards: Mapping[str | None, Sequence[str]]
     zone: str
     may_repeat: bool
+    has_buckets: bool
     definition: str | None
     name = PARTITION
     columns: Sequence[str] = ()
@@ -81,34 +89,45 @@ class RecordIndexPartition:
             return []
         data = check_rows_known(context.load_timeline, action.data, running, commit, PARTITION)
         found = list(context.readers.keys.changed(context.storage, data, running, commit))
-        return self.located(found, self._elsewhere(found, data) if None in self.shards else None)
+        is_unknown = commit.operation_type in _TAKES_KEYS_AS_NEW and not self.has_buckets
+        may_repeat = is_unknown or (self.may_repeat and None in self.shards)
+        return self.located(found, self._elsewhere(found, data) if may_repeat else {})
 
-    def located(self, found: Sequence[GroupKeys], elsewhere: Any) -> list[NewRecords]:
-        """Return the records of keys of the table's file groups; keys that are `elsewhere`, too, are not deleted."""
+    def located(self, found: Sequence[GroupKeys], elsewhere: Mapping[str | None, Texts]) -> list[NewRecords]:
+        """Return the records of keys of the table's file groups.
+
+        Args:
+            found: the keys.
+            elsewhere: keys that are not deleted, as another file group has a row of them; under None for a global
+                index, else by partition path of the table.
+        """
         if None in self.shards:
-            return self._changed(found, self.shards[None], elsewhere)
-        return [new for path in sorted({one.partition for one in found}) for new in self._of_partition(path, found)]
+            return self._changed(found, self.shards[None], elsewhere.get(None, _NONE))
+        of_paths = defaultdict(list)
+        for one in found:
+            of_paths[one.partition].append(one)
+        return [new for path in sorted(of_paths) for new in self._of_partition(path, of_paths[path], elsewhere)]
 
-    def _of_partition(self, path: str, found: Sequence[GroupKeys]) -> list[NewRecords]:
+    def _of_partition(
+        self, path: str, of_path: Sequence[GroupKeys], elsewhere: Mapping[str | None, Texts]
+    ) -> list[NewRecords]:
         """Return the records of the shards of a partition; a new one gets shards, all of which get a log."""
-        of_path = [one for one in found if one.partition == path]
         shards = self.shards.get(path)
         if shards is not None:
-            return self._changed(of_path, shards, None)
+            return self._changed(of_path, shards, elsewhere.get(path, _NONE))
         count = _sizing(self.context.options, is_partitioned=True).shards(sum(len(one.live) for one in of_path))
-        made = [shard_file_id(number, path) for number in range(count)]
-        new = {one.group.file_id: one for one in self._changed(of_path, made, None)}
+        made = _new_shards(count, path)
+        new = {one.group.file_id: one for one in self._changed(of_path, made, _NONE)}
         none: Any = pa.array([], pa.binary())
         return [new.get(name) or NewRecords(MetadataFileGroup(PARTITION, name), none, none) for name in made]
 
-    def _changed(self, found: Sequence[GroupKeys], shards: Sequence[str], elsewhere: Any) -> list[NewRecords]:
+    def _changed(self, found: Sequence[GroupKeys], shards: Sequence[str], elsewhere: Texts) -> list[NewRecords]:
         """Return the records of shards; keys that are `elsewhere` are not deleted."""
         places = _places(found, self.zone)
         added = ShardedKeys(((number, one.added) for number, one in enumerate(found)), len(shards))
         alive = _whole(one.live for one in found)
         dead = _whole(one.dead for one in found)
-        for others in (alive, elsewhere):
-            dead = dead if others is None else without(dead, others)
+        dead = without(without(dead, alive), elsewhere)
         deleted = dict(of_shards(dead, len(shards)))
         of_shard = [added.sorted(shard) for shard in range(len(shards))]
         values = places.encode(np.concatenate([numbers for _, numbers in of_shard]), None)
@@ -122,28 +141,35 @@ class RecordIndexPartition:
                 records.append(NewRecords(group, texts, encoded, deleted.get(shard)))
         return records
 
-    def _elsewhere(self, found: Sequence[GroupKeys], data: Timeline) -> Any:
-        """Return keys without a row in file groups of a write that have one in other file groups.
+    def _elsewhere(self, found: Sequence[GroupKeys], data: Timeline) -> Mapping[str | None, Texts]:
+        """Ask the index for keys without a row in file groups of a write that have one in others; see `located`.
 
         Raises:
             UnsupportedTable: a key that it wrote has a row in another file group, too.
         """
-        if not self.may_repeat or not found:
-            return None
+        if not found:
+            return {}
         context = self.context
         scan_share = context.options[config.RECORD_INDEX_SCAN_SHARE]
         index = RecordIndex.open(context.storage, data, scan_share, context.timelines, context.shard_files)
         if index is None:
-            return None
+            return {}
         live, dead = (_whole(parts) for parts in zip(*((one.live, one.dead) for one in found), strict=True))
         sizes = [len(one.live) for one in found] + [len(one.dead) for one in found]
-        number = np.repeat(np.tile(np.arange(len(found)), 2), sizes)
-        others = _located_elsewhere(index, pa.concat_arrays([live, dead]), number, found)
-        repeated = live.filter(pa.array(others[: len(live)]))
-        left = without(repeated, dead)
-        if len(left):
-            raise _repeated(left[0].as_py())
-        return dead.filter(pa.array(others[len(live) :]))
+        number, keys = np.repeat(np.tile(np.arange(len(found)), 2), sizes), pa.concat_arrays([live, dead])
+        place = _located(index, keys, number, found)
+        codes = int64s(keys.dictionary_encode().indices) * (len(found) + 1)
+        is_other = (place != _NOWHERE) & (place != number)
+        # A row that the write has removed from there does not count.
+        is_other &= ~np.isin(codes + place, (codes + number)[len(live) :])
+        repeated = live.filter(pa.array(is_other[: len(live)]))
+        if len(repeated):
+            raise _repeated(repeated[0].as_py())
+        left, owners = dead.filter(pa.array(is_other[len(live) :])), number[len(live) :][is_other[len(live) :]]
+        if not index.is_partitioned:
+            return {None: pa.chunked_array([left])}
+        paths = np.array([one.partition for one in found], object)[owners]
+        return {path: pa.chunked_array([left.filter(pa.array(paths == path))]) for path in set(paths.tolist())}
 
     def merged(
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
@@ -182,9 +208,8 @@ class _CatchUp:
         # Read to the end before anything is taken over: it is read again if a file is gone.
         since = list(context.readers.keys.since(context.storage, before, after))
         found = [self._difference(one) for one in since]
-        if None in self.kept.shards:
-            self._check_repeated(found)
-        new = self.kept.located(found, None)
+        self._check_repeated(found)
+        new = self.kept.located(found, self._elsewhere(found))
         made = [one.group.file_id for one in new]
         self.kept = replace(self.kept, shards=by_partition({*made, *(group.file_id for group in self.kept.groups)}))
         return new
@@ -207,13 +232,30 @@ class _CatchUp:
 
     def _check_repeated(self, found: Sequence[GroupKeys]) -> None:
         """Check that no key that was added has a row in another file group; raises `UnsupportedTable`."""
-        added = [one for one in found if len(one.live)] if self.kept.may_repeat else []
-        for group in self.known if added else ():
-            others = _whole(one.live for one in added if (one.partition, one.file_id) != group)
-            keys = self._keys(group)
-            repeated = keys.filter(pc.is_in(keys, value_set=others))
+        for _, repeated in self._others((one, one.live) for one in found):
             if len(repeated):
                 raise _repeated(repeated[0].as_py())
+
+    def _elsewhere(self, found: Sequence[GroupKeys]) -> Mapping[str | None, Texts]:
+        """Return keys without a row in file groups that have one in others; see `RecordIndexPartition.located`."""
+        kept: dict[str | None, list[Any]] = defaultdict(list)
+        for path, keys in self._others((one, one.dead) for one in found):
+            kept[path] += keys.chunks
+        return {path: pa.chunked_array(chunks, pa.string()) for path, chunks in kept.items()}
+
+    def _others(self, keys: Iterable[tuple[GroupKeys, Texts]]) -> Iterator[tuple[str | None, Texts]]:
+        """Yield those of some keys of file groups of which another one has a row, and the path of their index."""
+        asked = [(one, of_group) for one, of_group in keys if len(of_group)]
+        for group in self.known if asked else ():
+            path = None if None in self.kept.shards else group[0]
+            others = _whole(
+                of_group
+                for one, of_group in asked
+                if (one.partition, one.file_id) != group and path in (None, one.partition)
+            )
+            if len(others):
+                known = self._keys(group)
+                yield path, known.filter(pc.is_in(known, value_set=others))
 
 
 class RecordIndexKind:
@@ -254,6 +296,7 @@ class RecordIndexKind:
             shards,
             _zone(properties),
             _may_repeat(options, properties),
+            _index_type(options, properties) == BUCKET_INDEX,
             PARTITION if DEFINITIONS_KEY in properties else None,
         )
 
@@ -273,14 +316,15 @@ class RecordIndexKind:
         for path in paths:
             of_path = [one for one in found if path is None or one.partition == path]
             count = sizing.shards(sum(len(one.live) for one in of_path))
-            groups = [MetadataFileGroup(name, shard_file_id(number, path)) for number in range(count)]
+            groups = [MetadataFileGroup(name, file_id) for file_id in _new_shards(count, path)]
             keys = ShardedKeys(((number, one.live) for number, one in enumerate(of_path)), count)
             built.append(_Shards(groups, keys, _places(of_path, _zone(snapshot.properties))))
         records = (new for shards in built for new in shards.records(snapshot.instant))
         groups = [group for shards in built for group in shards.groups]
         zone, may_repeat = _zone(snapshot.properties), _may_repeat(context.options, snapshot.properties)
         made = by_partition(group.file_id for group in groups)
-        kept = RecordIndexPartition(context, made, zone, may_repeat, name)
+        has_buckets = _index_type(context.options, snapshot.properties) == BUCKET_INDEX
+        kept = RecordIndexPartition(context, made, zone, may_repeat, has_buckets, name)
         catch_up = _CatchUp(kept, {(one.partition, one.file_id): (one.live, []) for one in found})
         return NewPartition(groups, records, catch_up, _definition(by_path))
 
@@ -335,6 +379,13 @@ def _may_repeat(options: Options, properties: Mapping[str, str]) -> bool:
     return bool(properties.get("hoodie.table.partition.fields")) and not is_global
 
 
+def _new_shards(count: int, path: str | None) -> list[str]:
+    """Return the file ids of new shards; raises `UnsupportedTable` if files cannot have names with the path."""
+    made = [shard_file_id(number, path) for number in range(count)]
+    check_file_id(made[-1], f"partition path {path!r:.80}")
+    return made
+
+
 def _zone(properties: Mapping[str, str]) -> str:
     return properties.get("hoodie.table.timeline.timezone", "LOCAL").upper()
 
@@ -358,9 +409,17 @@ def _whole(parts: Iterable[Texts]) -> Any:
     return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string()).combine_chunks()
 
 
-def _located_elsewhere(index: RecordIndex, keys: Any, number: Int64s, found: Sequence[GroupKeys]) -> Flags:
-    """Flag the keys that the index locates in another file group than that of their number, bool (keys,)."""
-    located = index.locate(keys)
+def _located(index: RecordIndex, keys: Any, number: Int64s, found: Sequence[GroupKeys]) -> Int64s:
+    """Return where the index locates keys, int64 (keys,): in one of the file groups, in another one, or `_NOWHERE`.
+
+    Args:
+        index: the index.
+        keys: the keys.
+        number: the file group of each key, int64 (keys,), which tells its partition.
+        found: the file groups; their number stands for another one.
+    """
+    paths: Any = take(pa.array([one.partition for one in found], pa.string()), number)
+    located = index.locate(keys, paths.dictionary_encode() if index.is_partitioned else None)
     known = {(one.partition, one.file_id): place for place, one in enumerate(found)}
     partitions, file_ids = (located.column(place) for place in (0, 1))
     codes = [np.where(flags(pc.is_valid(c)), int64s(pc.fill_null(c.indices, 0)), 0) for c in (partitions, file_ids)]  # type: ignore[attr-defined]
@@ -368,13 +427,12 @@ def _located_elsewhere(index: RecordIndex, keys: Any, number: Int64s, found: Seq
     pairs = codes[0] * len(names[1]) + codes[1]
     distinct, nth = np.unique(pairs, return_inverse=True)
     split = [divmod(pair, len(names[1])) for pair in distinct.tolist()]
-    places = np.array([known.get((names[0][path], names[1][one]), -1) for path, one in split], np.int64)
-    others: Flags = flags(pc.is_valid(file_ids)) & (places[nth] != number)
-    return others
+    places = np.array([known.get((names[0][path], names[1][one]), len(found)) for path, one in split], np.int64)
+    return np.where(flags(pc.is_valid(file_ids)), places[nth], _NOWHERE)
 
 
 def _repeated(key: str) -> UnsupportedTable:
     return UnsupportedTable(
-        f"record key {key!r:.80} has rows in several partitions, of which a global record index has one: set "
-        f"{config.PARTITIONED_RECORD_INDEX.key}=true for one of each partition"
+        f"record key {key!r:.80} has several rows, in different partitions or file groups, of which a record index has "
+        f"one: if they are in different partitions, set {config.PARTITIONED_RECORD_INDEX.key}=true for one of each"
     )

@@ -18,7 +18,7 @@ from streaming_lsm import config
 from streaming_lsm.arrow.columns import without
 from streaming_lsm.config import Options
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.metadata.group_files import base_name
+from streaming_lsm.format.metadata.group_files import base_name, check_file_id
 from streaming_lsm.format.metadata.record_index import PARTITION as RECORD_INDEX
 from streaming_lsm.format.metadata.record_index import parse_shard
 from streaming_lsm.format.metadata.secondary_index import (
@@ -163,6 +163,7 @@ class SecondaryIndexKind:
         entries = _joined(known.values())
         count = _sizing(context.options).shards(len(entries))
         groups = [MetadataFileGroup(name, group_file_id(name).format(number)) for number in range(count)]
+        check_file_id(groups[-1].file_id, f"column {column!r:.80}")
         catch_up = _CatchUp(context, column, groups, known)
         records = _base_records(entries, groups, snapshot.instant)
         return NewPartition(groups, records, catch_up, _definition(name, column))

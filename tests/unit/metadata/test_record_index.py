@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
@@ -17,6 +18,7 @@ from streaming_lsm.config import Options
 from streaming_lsm.errors import LsmError, UnsupportedTable
 from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
+from streaming_lsm.metadata.index_build import IndexBuild
 from streaming_lsm.metadata.partitions.base import TableContext
 from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
 from streaming_lsm.metadata.record_locations import RecordIndex
@@ -252,7 +254,7 @@ def test_a_global_index_is_not_kept_of_keys_that_are_in_two_partitions(
     assert assert_locations(tmp_path) > 3
     table.upsert(pa.Table.from_pydict(elsewhere, schema_of("")))
     assert not has_index(tmp_path)
-    assert "has rows in several partitions" in caplog.text
+    assert "has several rows, in different partitions" in caplog.text
     table.upsert(both.rename_columns(schema_of("").names))
     assert not has_index(tmp_path)
     other = LsmTable(tmp_path, {**OPTIONS, **LOCATED_BY_PARTITION})
@@ -295,6 +297,114 @@ def test_a_global_index_is_kept_beside_a_write_that_changes_no_file(tmp_path: Pa
     assert table.delete(pa.Table.from_pydict(unknown)) is not None
     assert has_index(tmp_path)
     assert assert_locations(tmp_path) == before
+
+
+PLAIN = pa.schema([("id", pa.string()), ("part", pa.string()), ("n", pa.int64()), ("ts", pa.int64())])
+BY_FILES = {
+    **{key: value for key, value in OPTIONS.items() if "bucket" not in key},
+    "hoodie.index.type": "SIMPLE",
+    "hoodie.parquet.small.file.limit": 0,
+}
+
+
+def rows_of(*rows: tuple[str, str, int]) -> pa.Table:
+    """Rows of key, partition and ordering value."""
+    return pa.Table.from_pylist([{"id": key, "part": part, "n": ts, "ts": ts} for key, part, ts in rows], PLAIN)
+
+
+def found_of(table: LsmTable, key: str) -> tuple[list[int], list[int]]:
+    """Ordering values of the rows of a key, by a scan and by a filter that asks the index."""
+    every = [row["ts"] for row in table.scan().to_arrow().to_pylist() if row["id"] == key]
+    wanted = table.scan(filter=pc.field("id") == key).to_arrow().to_pylist()
+    return sorted(every), sorted(row["ts"] for row in wanted)
+
+
+@pytest.mark.parametrize("path", ["2024-01-01", "2024/01/01", "day=1", "ü x_y", "a%b", "20240101"])
+def test_a_partition_path_may_have_any_characters_that_file_names_can_have(path: str, tmp_path: Path) -> None:
+    options = {**BY_FILES, **LOCATED_BY_PARTITION, "hoodie.index.type": "RECORD_LEVEL_INDEX"}
+    table = LsmTable.create(tmp_path, PLAIN, options)
+    table.upsert(rows_of(("k", path, 1)))
+    for step in range(2, 16):
+        table.upsert(rows_of((f"x{step}", path, step)))
+    assert found_of(table, "k") == ([1], [1])
+    table.upsert(rows_of(("k", path, 20)))
+    assert found_of(table, "k") == ([20], [20])
+    assert assert_locations(tmp_path) == 15
+    assert len(list((tmp_path / METADATA_TABLE / "record_index").iterdir())) < 20
+
+
+@pytest.mark.parametrize(("path", "why"), [("a.b", "has characters"), ("-" * 85, "is too long")])
+def test_an_index_whose_files_can_have_no_names_is_not_made_and_dropped(
+    path: str, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {**BY_FILES, **LOCATED_BY_PARTITION, "hoodie.index.type": "RECORD_LEVEL_INDEX"}
+    table = LsmTable.create(tmp_path, PLAIN, options)
+    for part in ("a", "b", path):
+        table.upsert(rows_of(("k", part, 1)))
+        assert has_index(tmp_path) is (part == "b")
+    assert f"partition path {path[:70]!r:.60}" in caplog.text
+    assert why in caplog.text
+    LsmTable(tmp_path, options).upsert(rows_of(("k", path, 2)))
+    assert not has_index(tmp_path)
+    assert sorted(row["ts"] for row in table.scan().to_arrow().to_pylist()) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("by_partition", [False, True])
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
+def test_it_is_dropped_when_a_key_gets_a_second_row(operation: str, by_partition: bool, tmp_path: Path) -> None:
+    options = {**BY_FILES, **(LOCATED_BY_PARTITION if by_partition else LOCATED)}
+    table = LsmTable.create(tmp_path, PLAIN, options)
+    table.upsert(rows_of(("x", "a", 0)))
+    table.upsert(rows_of(("k", "a", 1)))
+    getattr(table, operation)(rows_of(("m", "a", 2)))
+    assert has_index(tmp_path)
+    getattr(table, operation)(rows_of(("k", "a", 3)))
+    assert not has_index(tmp_path)
+    assert found_of(table, "k") == ([1, 3], [1, 3])
+    table.delete(rows_of(("k", "a", 4)))
+    every, found = found_of(table, "k")
+    assert every == found
+
+
+def test_a_key_that_is_in_another_partition_is_found_however_a_write_deletes_it_elsewhere(tmp_path: Path) -> None:
+    options = {**BY_FILES, **LOCATED}
+    table = LsmTable.create(tmp_path, pa.schema([*PLAIN, ("_hoodie_is_deleted", pa.bool_())]), options)
+
+    def upsert(*rows: tuple[str, str, int, bool]) -> None:
+        deleted = pa.array([row[3] for row in rows])
+        table.upsert(rows_of(*(row[:3] for row in rows)).append_column("_hoodie_is_deleted", deleted))
+
+    upsert(("k", "c", 1, False), ("m", "c", 1, False))
+    upsert(("k", "c", 2, True))
+    upsert(("k", "b", 3, False), ("x", "b", 3, False))
+    assert has_index(tmp_path)
+    upsert(("k", "c", 4, True))
+    assert assert_locations(tmp_path) == 3
+    upsert(("k", "a", 5, False), ("k", "c", 5, True))
+    assert not has_index(tmp_path)
+    assert found_of(table, "k") == ([3, 5], [3, 5])
+
+
+def test_a_key_is_found_whose_delete_elsewhere_comes_while_the_index_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**BY_FILES, "hoodie.metadata.enable": True}
+    table = LsmTable.create(tmp_path, PLAIN, options)
+    table.upsert(rows_of(("k", "a", 1), ("m", "a", 1)))
+    table.delete(rows_of(("k", "a", 2)))
+    table.upsert(rows_of(("k", "b", 3), ("x", "b", 3)))
+    catch_up = IndexBuild.catch_up
+
+    def deleting(build: IndexBuild) -> None:
+        monkeypatch.setattr(IndexBuild, "catch_up", catch_up)
+        LsmTable(tmp_path, options).delete(rows_of(("k", "a", 4)))
+        catch_up(build)
+
+    monkeypatch.setattr(IndexBuild, "catch_up", deleting)
+    table.create_index("record_index")
+    assert has_index(tmp_path)
+    assert assert_locations(tmp_path) == 3
+    assert found_of(LsmTable(tmp_path, options), "k") == ([3], [3])
 
 
 @pytest.mark.parametrize("fault", [Fault.KILL_BEFORE, Fault.KILL_AFTER], ids=lambda fault: fault.name)
