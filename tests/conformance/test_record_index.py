@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
@@ -32,7 +33,13 @@ GROWING = {
     "hoodie.metadata.global.record.level.index.max.filegroup.count": "6",
     "hoodie.metadata.record.index.max.filegroup.size": "480",
 }
-FORMS = {"global": GLOBAL, "by partition": BY_PARTITION, "with more and more file groups": GROWING}
+BY_DATE = "by partition, of dates"
+FORMS = {
+    "global": GLOBAL,
+    "by partition": BY_PARTITION,
+    BY_DATE: BY_PARTITION,
+    "with more and more file groups": GROWING,
+}
 SETTINGS = {
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.compact.max.delta.commits": "3",
@@ -45,8 +52,12 @@ INDEX = ".hoodie/metadata/record_index"
 HISTORY = History("record_index", ORDERS, SIMPLE, [])
 
 
-def _rows(number: int, count: int = 25) -> pa.Table:
-    return orders(np.random.default_rng(number), count, 100 + 7 * number)
+def _rows(number: int, form: str, count: int = 25) -> pa.Table:
+    rows = orders(np.random.default_rng(number), count, 100 + 7 * number)
+    if form != BY_DATE:
+        return rows
+    place, regions = rows.schema.get_field_index("region"), rows["region"]
+    return rows.set_column(place, "region", pc.binary_join_element_wise("2024-01-01", regions, "_"))
 
 
 def _agree(hudi: Hudi, path: Path, *, complete: bool = True) -> None:
@@ -84,16 +95,16 @@ def test_a_record_index_kept_in_turn(hudi: Hudi, record: Record, tmp_path: Path,
         record(case, "ours, hudi, ours", f"turn {turn + 1}")
         ours = LsmTable(path, {**OURS, **SETTINGS, **FORMS[form]})
         if turn in (3, 5):
-            hudi.write(path, "upsert", _rows(turn), options)
-            hudi.write(path, "delete", _rows(turn, 4), options)
+            hudi.write(path, "upsert", _rows(turn, form), options)
+            hudi.write(path, "delete", _rows(turn, form, 4), options)
         elif turn == 2:
-            ours.delete(_rows(turn, 8).select(["id", "region"]))
+            ours.delete(_rows(turn, form, 8).select(["id", "region"]))
         else:
-            ours.upsert(_rows(turn))
+            ours.upsert(_rows(turn, form))
             if turn % 2 and kind == "MERGE_ON_READ":
                 ours.compact()
         # Hudi leaves out what its bucket index inserts into logs; the next write of ours adds it.
         if turn:
             _agree(hudi, path, complete=turn not in (3, 5) or kind == "COPY_ON_WRITE")
     ids = {file.name.split("_")[0].strip(".") for file in (path / INDEX).iterdir() if "record-index" in file.name}
-    assert len(ids) >= {"global": 3, "by partition": 2}.get(form, 4)
+    assert len(ids) >= {"global": 3, "by partition": 2, BY_DATE: 2}.get(form, 4)
