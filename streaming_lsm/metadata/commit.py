@@ -205,10 +205,11 @@ def complete(
     operation: str,
     times: InstantSource,
     lock: TableLock,
+    extra: Mapping[str, str] | None = None,
 ) -> None:
     """Complete a write of the metadata table; raises as `commit_records`."""
     is_compaction = running.completes_as == "commit"
-    extra = {"schema": metadata_schema(meta_columns=False), LOCK_KEY: lock.owner.token}
+    extra = {"schema": metadata_schema(meta_columns=False), LOCK_KEY: lock.owner.token, **(extra or {})}
     content = CommitMetadata(stats, operation, extra, compacted=is_compaction)
     put_completed(metadata, running, content.encode(), times, lock)
 

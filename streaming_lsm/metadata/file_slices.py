@@ -5,12 +5,14 @@ See docs/format/07-index-and-metadata.md, "File groups of the metadata table".
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_log
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
@@ -23,6 +25,8 @@ _DATA = re.compile(r"\.(hfile|parquet)\Z|\.log\.")
 """The names of data files, in part: other files beside them are markers, checksums and temporary files."""
 METADATA_TABLE = ".hoodie/metadata"
 _FIRST_DIGITS = 14
+_LEFT_KEY = "lsm.left.files"
+"""Key of the extra metadata of a compaction: JSON, names of files by partition; see `left_slices`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,25 @@ def _not_understood(timeline: Timeline, path: str) -> UnsupportedTable:
 
 
 _ToldFiles = Callable[[Instant], CreatedFiles]
-"""Names of the files in a partition that a write of the metadata table has created, by file id."""
+"""Names of the files in a partition that a write of the metadata table has created or left, by file id."""
+
+
+def left_slices(slices: Iterable[MetadataFileSlice]) -> dict[str, str]:
+    """Name the files of slices that a compaction has left, in its extra metadata.
+
+    The commits that wrote them may be archived then, and a file that is gone is still missed.
+    """
+    names: dict[str, list[str]] = defaultdict(list)
+    for one in slices:
+        names[one.group.partition] += map(str, one.names)
+    return {_LEFT_KEY: json.dumps(names, separators=(",", ":"))} if names else {}
+
+
+def _left_names(commit: CommitMetadata, partition: str) -> list[str]:
+    try:
+        return [str(name) for name in json.loads(commit.extra.get(_LEFT_KEY, "{}")).get(partition, ())]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CorruptFileError(f"{_LEFT_KEY} of a compaction of the metadata table is damaged: {error}") from None
 
 
 def _told_files(timeline: Timeline, partition: str) -> _ToldFiles:
@@ -144,12 +166,13 @@ def _told_files(timeline: Timeline, partition: str) -> _ToldFiles:
 
     def read(write: Instant) -> CreatedFiles:
         found: dict[str, list[str]] = defaultdict(list)
-        for stat in timeline.read_commit(write).stats:
-            if stat.partition_path == partition:
-                parsed = parse_file_name(stat.file_name)
-                if parsed is None:
-                    raise _not_understood(timeline, stat.path)
-                found[parsed.file_id].append(stat.file_name)
+        commit = timeline.read_commit(write)
+        names = [stat.file_name for stat in commit.stats if stat.partition_path == partition]
+        for name in (*names, *_left_names(commit, partition)):
+            parsed = parse_file_name(name)
+            if parsed is None:
+                raise _not_understood(timeline, f"{partition}/{name}")
+            found[parsed.file_id].append(name)
         return found
 
     return told

@@ -28,7 +28,14 @@ from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files
 from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
+from streaming_lsm.metadata.file_slices import (
+    METADATA_TABLE,
+    MetadataFileSlice,
+    is_first,
+    left_slices,
+    slice_time,
+    visible_files,
+)
 from streaming_lsm.metadata.partitions.base import DAMAGE, GrowingPartition, KeptPartition
 from streaming_lsm.metadata.removal import remove_file, remove_files
 from streaming_lsm.storage.base import Storage
@@ -46,8 +53,12 @@ _MIB = 1 << 20
 _LARGE_BASE, _LOG_SHARE, _MOST_LOGS = _MIB // 8, 0.5, 20
 """A slice with a base file of so many bytes is compacted when the records of its logs have this share of them, or they
 are so many: the rewrite of a large record index would take many times what the commits took."""
+_MOST_COMMITS = 3 * _MOST_LOGS
+"""Delta commits after which a log is merged anyhow: the table keeps its action on the active timeline until then."""
 _LOG_OVERHEAD = 6 << 10
 """Bytes of a log without records: trailer and file info."""
+_LATE = "~"
+"""After all instants."""
 _POLICY = "KEEP_LATEST_FILE_VERSIONS"
 _LOG = logging.getLogger(__name__)
 
@@ -147,10 +158,13 @@ def compact(
     requested = times.next()
     encode = partial(base_content, created_ms=times.now_ms(), token=lock.owner.token)
     merged: list[_Merged] = []
+    left: list[MetadataFileSlice] = []
     faults: dict[str, str] = {}
     for kept in partitions:
         try:
-            merged += _merged(metadata, timeline, kept, counts, requested, encode)
+            found, others = _merged(metadata, timeline, kept, counts, requested, encode)
+            merged += found
+            left += others
         except (*DAMAGE, FileNotFoundError) as error:
             faults[kept.name] = str(error)
     if PARTITION in faults or not merged:
@@ -170,7 +184,7 @@ def compact(
         stat = base_file_stat(partition, one.name, total_bytes=size, num_writes=one.count, previous=previous)
         metadata.put_if_absent(stat.path, one.content)
         stats.append(stat)
-    complete(metadata=metadata, running=running, stats=tuple(stats), operation="COMPACT", times=times, lock=lock)
+    complete(metadata, running, tuple(stats), "COMPACT", times, lock, left_slices(left))
     _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, sum(len(one.slice.logs) for one in merged))
     _clean(metadata, timeline, partitions, times, lock)
     if archives:
@@ -196,28 +210,41 @@ def _merged(
     counts: Callable[[str], bool],
     requested: str,
     encode: Callable[[pa.BinaryArray, pa.BinaryArray], bytes],
-) -> list[_Merged]:
-    """Merge the slices of a partition that are due."""
+) -> tuple[list[_Merged], list[MetadataFileSlice]]:
+    """Merge the slices of a partition that are due; return also those that are not."""
     entries = metadata.list(kept.name)
     sizes = {entry.name: entry.size for entry in entries}
     slices = MetadataFileSlice.newest_of_all(timeline, list(sizes), kept.name)
     of_groups = {one.group: one for one in slices}
-    found = []
+    found, left, aged = [], [], _aged(timeline)
     for new in kept.grown(slices, metadata, counts, requested) if isinstance(kept, GrowingPartition) else ():
         one = of_groups.pop(new.group, MetadataFileSlice(new.group, None, ()))
         name = base_name(new.group.file_id, requested)
         found.append(_Merged(one, sizes, name, encode(new.keys, new.values), len(new.keys)))
     for group, one in of_groups.items():
         name = base_name(group.file_id, requested)
-        if _is_due(one, sizes):
+        if _is_due(one, sizes) or any(slice_time(timeline, log) < aged for log in _logs_of_writes(one)):
             keys, values = kept.merged(one, metadata, counts, str(name))
             found.append(_Merged(one, sizes, name, encode(keys, values), len(keys)))
-    return found
+        else:
+            left.append(one)
+    return found, left
+
+
+def _aged(timeline: Timeline) -> str:
+    """Return the completion time since which there are `_MOST_COMMITS` delta commits; empty if there are fewer."""
+    times = sorted(write.completed or "" for write in timeline.completed_writes if write.action == DELTA_COMMIT)
+    return times[-_MOST_COMMITS] if len(times) > _MOST_COMMITS else ""
+
+
+def _logs_of_writes(found: MetadataFileSlice) -> list[LogName]:
+    """Return the logs of a slice without that which its creation has made, which has no records."""
+    return [log for log in found.logs if not is_first(log.instant)]
 
 
 def _is_due(found: MetadataFileSlice, sizes: Mapping[str, int]) -> bool:
     """Whether a slice is merged: it has logs of delta commits, not too few against a large base file."""
-    if all(is_first(log.instant) for log in found.logs):
+    if not _logs_of_writes(found):
         return False
     base, logs = sizes.get(str(found.base), 0), sum(sizes[str(log)] - _LOG_OVERHEAD for log in found.logs)
     return base < _LARGE_BASE or logs >= _LOG_SHARE * base or len(found.logs) >= _MOST_LOGS
@@ -295,20 +322,25 @@ def _old_files(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> li
     return old
 
 
-def _oldest_base(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> str:
-    """Return the instant of the oldest base file of a partition; empty if a file group has none."""
-    names = metadata.names(kept.name)
-    groups = (visible_files(timeline, names, group)[0] for group in kept.groups)
-    return min((min((base.instant for base in bases), default="") for bases in groups), default="")
+def _second_last(timeline: Timeline) -> str:
+    """Return the instant of the last compaction but one; empty if there is none."""
+    compactions = sorted(write.requested for write in timeline.completed_writes if write.action == "commit")
+    return compactions[-2] if len(compactions) > 1 else ""
+
+
+def _oldest_log(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> str:
+    """Return the instant of the oldest log of a partition that is not compacted; a late one if there is none."""
+    slices = MetadataFileSlice.newest_of_all(timeline, metadata.names(kept.name), kept.name)
+    return min((log.instant for one in slices for log in _logs_of_writes(one)), default=_LATE)
 
 
 def _archive(metadata: Storage, timeline: Timeline, partitions: Sequence[KeptPartition], lock: TableLock) -> None:
-    """Move the actions that are older than the slices that were kept into the history of the metadata table.
+    """Move actions that are older than the last two compactions, and than all logs, into the metadata table's history.
 
-    No reader needs them: their files are cleaned, and what they recorded is in the base files.
+    No reader needs them: what they recorded is in base files, and the last compaction names the files that it has left.
     """
     timeline = Timeline.load(metadata, previous=timeline)
-    first_kept = min((_oldest_base(metadata, timeline, kept) for kept in partitions), default="")
+    first_kept = min([_second_last(timeline), *(_oldest_log(metadata, timeline, kept) for kept in partitions)])
     writer, history = HistoryWriter(metadata, lock.verify), timeline.history
     actions = list(takewhile(lambda action: (action.completed or "~") < first_kept, timeline.instants))
     chosen = [action for action in actions if not history.has(action)]

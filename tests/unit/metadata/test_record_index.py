@@ -15,9 +15,10 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
-from streaming_lsm.errors import LsmError, UnsupportedTable
+from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
 from streaming_lsm.index.file_readers import FILE_READERS
-from streaming_lsm.metadata.file_slices import METADATA_TABLE
+from streaming_lsm.metadata import services
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice
 from streaming_lsm.metadata.index_build import IndexBuild
 from streaming_lsm.metadata.partitions.base import TableContext
 from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
@@ -405,6 +406,50 @@ def test_a_key_is_found_whose_delete_elsewhere_comes_while_the_index_is_built(
     assert has_index(tmp_path)
     assert assert_locations(tmp_path) == 3
     assert found_of(LsmTable(tmp_path, options), "k") == ([3], [3])
+
+
+@pytest.mark.parametrize("kind", ["known keys", "another partition"])
+def test_actions_are_archived_beside_file_groups_without_writes_whose_files_are_missed_all_the_same(
+    kind: str, tmp_path: Path
+) -> None:
+    is_known = kind == "known keys"
+    index = {**LOCATED, "hoodie.index.type": "RECORD_INDEX"} if is_known else LOCATED_BY_PARTITION
+    table = LsmTable.create(tmp_path, PLAIN, {**BY_FILES, **index})
+    table.upsert(rows_of(("k", "a", 0), ("l", "a", 0), ("m", "a", 0)))
+    metadata = Subfolder(LocalStorage(tmp_path), METADATA_TABLE)
+    for step in range(1, 41):
+        table.upsert(rows_of(("k", "a" if is_known else "b", step)))
+    timeline = Timeline.load(metadata)
+    assert len(timeline.instants) < 20
+    assert min(action.requested for action in timeline.instants) > "1"
+    assert assert_locations(tmp_path) == (3 if is_known else 4)
+    folder = tmp_path / METADATA_TABLE / "record_index"
+    slices = MetadataFileSlice.newest_of_all(timeline, metadata.names("record_index"), "record_index")
+    names = [str(name) for one in slices for name in one.names]
+    assert len(names) > 2
+    for name in names:
+        content = (folder / name).read_bytes()
+        (folder / name).unlink()
+        with pytest.raises(CorruptFileError, match="is gone"):
+            RecordIndex.open(table.storage, LsmTable(tmp_path).timeline, 0.5, TimelineCache())
+        (folder / name).write_bytes(content)
+    assert assert_locations(tmp_path) == (3 if is_known else 4)
+
+
+def test_a_log_of_a_cold_partition_is_merged_so_that_actions_of_the_table_can_be_archived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "_LARGE_BASE", 0)
+    monkeypatch.setattr(services, "_MOST_COMMITS", 12)
+    archive = {"hoodie.keep.min.commits": 4, "hoodie.keep.max.commits": 6, "hoodie.clean.commits.retained": 1}
+    table = LsmTable.create(tmp_path, PLAIN, {**BY_FILES, **LOCATED_BY_PARTITION, **archive})
+    table.upsert(rows_of(*((f"k{number}", "cold", 0) for number in range(2000))))
+    table.upsert(rows_of(("x", "warm", 0)))
+    table.upsert(rows_of(("one more", "cold", 1)))
+    for step in range(2, 60):
+        table.upsert(rows_of((f"x{step}", "warm", step)))
+    assert len(LsmTable(tmp_path).timeline.instants) < 40
+    assert assert_locations(tmp_path) == 2001 + 59
 
 
 @pytest.mark.parametrize("fault", [Fault.KILL_BEFORE, Fault.KILL_AFTER], ids=lambda fault: fault.name)
