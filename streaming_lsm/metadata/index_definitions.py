@@ -41,7 +41,7 @@ def ranged_columns(storage: Storage, properties: Mapping[str, str]) -> Sequence[
     columns = found.get("sourceFields")
     if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
         raise CorruptFileError(f"{path}: sourceFields of {PARTITION} is {columns!r:.80}")
-    return columns
+    return list(dict.fromkeys(columns))
 
 
 def read_definitions(storage: Storage, properties: Mapping[str, str]) -> Mapping[str, Mapping[str, Any]]:

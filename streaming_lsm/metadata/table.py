@@ -40,6 +40,7 @@ from streaming_lsm.metadata.partitions.base import (
     PartitionKind,
     RecordedAction,
     TableContext,
+    check_name,
 )
 from streaming_lsm.metadata.partitions.files import FilesPartition
 from streaming_lsm.metadata.partitions.registry import KINDS
@@ -385,6 +386,7 @@ class MetadataTable:
         """Add a partition to the metadata table, if there is one."""
         if context is None or self._timeline is None:
             return
+        check_name(name)
         add_partition(kind, name, context, data, times, self._lock)
         self._timeline = self._timelines.load(self._metadata)
         self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
@@ -420,6 +422,7 @@ class MetadataTable:
         kind = next((kind for kind in KINDS if kind.owns(name)), None)
         if kind is None or self._context is None or self._timeline is None:
             raise UnsupportedTable(f"{self._storage.uri} has no metadata table that can have the partition {name}")
+        check_name(name)
         return kind, replace(self._context, options=self._context.options.merged(options))
 
     def _check_kept(self, name: str) -> None:

@@ -7,6 +7,7 @@ records of the action, and compactions of the metadata table merge them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,18 @@ from streaming_lsm.timeline.timeline import Timeline
 # NotADirectoryError, IsADirectoryError: a file is in place of a folder, or a folder in place of a file.
 DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError, IsADirectoryError)
 """Errors of a metadata table, or of one of its partitions, for which it is dropped."""
+
+
+_NAME = re.compile(r"[^\s/,\x00-\x1f\x7f]+")
+_LONGEST_NAME = 120
+"""Bytes; names of files have more beside it."""
+
+
+def check_name(name: str) -> None:
+    """Check the name of a partition, which is a folder, and an entry of a list; raises `UnsupportedTable`."""
+    if not _NAME.fullmatch(name) or len(name.encode(errors="surrogateescape")) > _LONGEST_NAME:
+        why = f"it has a blank, slash or comma, or more than {_LONGEST_NAME} bytes"
+        raise UnsupportedTable(f"{name!r:.200} cannot be the name of an index: {why}")
 
 
 class NothingToIndex(UnsupportedTable):

@@ -116,7 +116,8 @@ class ColumnStatsKind:
             CorruptFileError: a data file cannot be read.
             UnsupportedTable: the table has no schema yet, or not the columns that the options name.
         """
-        columns = (*_ALWAYS, *_chosen(snapshot.data, snapshot.properties, context.options[METADATA_RANGED_COLUMNS]))
+        chosen = _chosen(snapshot.data, snapshot.properties, context.options[METADATA_RANGED_COLUMNS])
+        columns = tuple(dict.fromkeys((*_ALWAYS, *chosen)))
         keys, rows = keyed_rows(context.ranges(FileChanges(snapshot.files), columns))
         texts: Any = keys
         groups = [MetadataFileGroup(name, FILE_ID.format(number)) for number in range(_GROUPS)]

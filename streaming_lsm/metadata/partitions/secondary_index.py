@@ -163,7 +163,7 @@ class SecondaryIndexKind:
         entries = _joined(known.values())
         count = _sizing(context.options).shards(len(entries))
         groups = [MetadataFileGroup(name, group_file_id(name).format(number)) for number in range(count)]
-        check_file_id(groups[-1].file_id, f"column {column!r:.80}")
+        check_file_id(groups[-1].file_id, f"index name {name!r:.80}")
         catch_up = _CatchUp(context, column, groups, known)
         records = _base_records(entries, groups, snapshot.instant)
         return NewPartition(groups, records, catch_up, _definition(name, column))

@@ -154,6 +154,17 @@ def test_some_columns_are_chosen_and_absent_ones_are_told(tmp_path: Path, caplog
     assert partitions(tmp_path / "other") == {"files"}
 
 
+@pytest.mark.parametrize("version", [9, 10])
+def test_a_column_that_is_named_twice_is_recorded_once(version: int, tmp_path: Path) -> None:
+    named = {"hoodie.metadata.index.column.stats.column.list": "n,ts,n", "hoodie.write.table.version": version}
+    table, draw = LsmTable.create(tmp_path, SCHEMA, {**OPTIONS, **named}), random.Random(version)
+    for step in (1, 2):
+        table.upsert(batch(draw, step))
+        table.delete(batch(draw, step, 3))
+    assert table.check_indexes().findings == ()
+    assert table.check_indexes().records["column_stats"]
+
+
 def test_a_damaged_log_of_theirs_costs_them_and_not_the_list_of_files(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

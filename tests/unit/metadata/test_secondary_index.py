@@ -230,6 +230,25 @@ def test_what_cannot_be_indexed_is_refused_and_an_index_goes_with_its_record_ind
     assert "has no record_index" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "secondary_index_/../../../a",
+        "secondary_index_a/b",
+        "secondary_index_a,files",
+        "expr_index_x ",
+        "secondary_index_" + "b" * 121,
+    ],
+)
+def test_a_name_that_is_no_folder_or_entry_of_a_list_is_refused(name: str, tmp_path: Path) -> None:
+    table = LsmTable.create(tmp_path, SCHEMA, OPTIONS)
+    table.upsert(batch(random.Random(1), 1))
+    with pytest.raises(UnsupportedTable, match="cannot be the name of an index"):
+        table.create_index(name, {"hoodie.metadata.index.secondary.column": "n"})
+    table.upsert(batch(random.Random(2), 2))
+    assert assert_entries(table, tmp_path)
+
+
 def test_it_is_neither_used_nor_kept_where_another_program_has_written_to_it() -> None:
     names = [f".{group_file_id(NAME).format(0)}_20261128010203004.log.1_1-2-3", "other"]
     with pytest.raises(UnsupportedTable, match="another program wrote"):
