@@ -74,6 +74,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "hoodie.clean.automatic": False,
         "hoodie.clustering.plan.strategy.sort.columns": "at",
         "hoodie.clustering.plan.strategy.target.file.max.bytes": 1 << 20,
+        "hoodie.parquet.bloom.filter.enabled": True,
     }
     LsmTable(path, options).cluster()
     assert len(LsmTable(path).file_slices()) > 20
