@@ -18,7 +18,7 @@ from streaming_lsm.decode.unknown_fields import UnknownFieldWarnings
 from streaming_lsm.errors import CommitConflict, ConfigError, LsmError, SchemaError, UnsupportedTable, WriteConflict
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.key_generation import key_generator
-from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
+from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY, STRAY_ROWS_KEY
 from streaming_lsm.index.bucket_check import check_buckets, check_no_buckets
 from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.index.group_numbering import numbering_of
@@ -104,7 +104,7 @@ class WritableTable(MaintainedTable):
         self._committed: Timeline | None = None
         self._warnings = UnknownFieldWarnings()
         self._is_uncommitted = False
-        self._buckets_stored = False
+        self._buckets_stored = self._stray_rows_stored = False
 
     def _forget(self) -> None:
         super()._forget()
@@ -256,6 +256,7 @@ class WritableTable(MaintainedTable):
             replaced=tx.timeline.replaced_groups,
             detect_early=self.options[config.EARLY_CONFLICTS] and not self._is_non_blocking,
             lookup=lookup,
+            may_stray=bool(self.config.partition_fields) and lookup is not None and lookup.keeps_partitions,
             file_names=None if versions is None else versions.file_names,
             columns_version=None if versions is None else versions.latest.version,
             logs=self._groups.newest_logs if self._accumulates_keys and not is_replacing else None,
@@ -401,6 +402,10 @@ class WritableTable(MaintainedTable):
         def extra(timeline: Timeline) -> Mapping[str, str]:
             if check is not None:
                 check(tx.ledger)
+            if written.stray_rows and not self._has_stray_rows:
+                # Readers look for it after the timeline.
+                tx.update_properties({STRAY_ROWS_KEY: "true"})
+                self._stray_rows_stored = True
             return {**self._files_after(timeline, outcome), **self._schema_after(timeline, plan, change)}
 
         completed = tx.complete(outcome, extra)
@@ -505,6 +510,10 @@ class WritableTable(MaintainedTable):
     def _only_options_say_buckets(self) -> bool:
         stored = NUM_BUCKETS_KEY in self.config.properties or self._buckets_stored
         return self.config.has_buckets and not stored
+
+    @property
+    def _has_stray_rows(self) -> bool:
+        return self._stray_rows_stored or self.config.properties.get(STRAY_ROWS_KEY) == "true"
 
     def _store_buckets(self, tx: Transaction) -> None:
         """Store the bucket index in the table, for all later writers (docs/format/10-rules.md, "Rule 33")."""

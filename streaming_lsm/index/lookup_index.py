@@ -39,6 +39,11 @@ class LookupPlan:
     moves: bool = True
     settles: bool = True
 
+    @property
+    def keeps_partitions(self) -> bool:
+        """Whether the row of a key stays in its partition, whatever its partition columns become."""
+        return self.lookup is not None and self.is_global and not self.moves
+
 
 class LiveKeys(NamedTuple):
     """Locates the rows of some record keys.

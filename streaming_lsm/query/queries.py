@@ -22,6 +22,7 @@ from streaming_lsm.format.column_versions import ColumnVersions, FileNames
 from streaming_lsm.format.metadata.secondary_index import group_file_id
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
+from streaming_lsm.format.table.properties import NUM_BUCKETS_KEY, STRAY_ROWS_KEY
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.metadata.column_ranges import column_ranges
 from streaming_lsm.metadata.listing import ChoosePartitions
@@ -52,6 +53,7 @@ from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, from_avr
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.schema_on_read import column_versions
 from streaming_lsm.timeline.timeline import Timeline, limit_text
 from streaming_lsm.txn.lost_completion import check_named_writes, first_archived
@@ -187,12 +189,19 @@ class Queries:
 
         return list_file_slices(look)
 
+    @property
+    def _has_stray_rows(self) -> bool:
+        """Whether rows may be in another partition than their columns name; asked after the timeline was loaded."""
+        if NUM_BUCKETS_KEY in self.config.properties or not self.config.partition_fields:
+            return False
+        return load_properties(self.storage).get(STRAY_ROWS_KEY) == "true"
+
     def _choice(self, timeline: Timeline, wanted: QueryOptions | None) -> ChoosePartitions | None:
         """Return what tells the partitions that may have a row of a filter; None for all."""
         if wanted is None or wanted.filter is None or not self.by_metadata:
             return None
         schema = with_meta(self.schema_at(timeline))
-        groups = FileGroupPruner.of(self.config, schema)
+        groups = FileGroupPruner.of(self.config, schema, follows=not self._has_stray_rows)
         if groups is None:
             return None
         predicate = groups.derived(predicate_of(_expression(wanted.filter, schema)))
@@ -345,7 +354,7 @@ class Queries:
         reader = self._reader(timeline, schema, needed, shown)
         if filter is not None:
             predicate, keys = predicate_of(filter), frozenset((RECORD_KEY,))
-            groups = FileGroupPruner.of(self.config, schema)
+            groups = FileGroupPruner.of(self.config, schema, follows=not self._has_stray_rows)
             if groups is not None:
                 predicate, keys = groups.derived(predicate), groups.keys.names
                 every = slices

@@ -24,6 +24,7 @@ from streaming_lsm.write.intake.dead_letters import DeadLetterBox
 from streaming_lsm.write.intake.tombstones import LastEvents
 from streaming_lsm.write.numbers import TaskNumbers, Timed
 from streaming_lsm.write.plan import REPLACING, WritePlan
+from streaming_lsm.write.stray_rows import StrayRows
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class WriteResult:
         left_out: whether a task has written nothing, as its rows belong to too many file groups.
         groups: the file groups of the rows that the task has received; those of a whole batch are not kept.
         partitions: paths of the partitions of these rows, deletes among them, if the write replaces file groups.
+        stray_rows: whether a row was written to another partition than its partition columns name.
     """
 
     stats: tuple[WriteStat, ...]
@@ -47,6 +49,7 @@ class WriteResult:
     left_out: bool = False
     groups: tuple[BucketId, ...] = ()
     partitions: frozenset[str] = frozenset()
+    stray_rows: bool = False
 
     @staticmethod
     def joined(parts: Iterable[WriteResult]) -> WriteResult:
@@ -57,7 +60,10 @@ class WriteResult:
         numbers = TaskNumbers.joined(part.numbers for part in found)
         unordered_deletes, left_out = any(p.unordered_deletes for p in found), any(p.left_out for p in found)
         partitions = frozenset[str]().union(*(part.partitions for part in found))
-        return WriteResult(stats, events, numbers, unordered_deletes, left_out, partitions=partitions)
+        strays = any(part.stray_rows for part in found)
+        return WriteResult(
+            stats, events, numbers, unordered_deletes, left_out, partitions=partitions, stray_rows=strays
+        )
 
     @property
     def file_groups(self) -> int:
@@ -122,13 +128,13 @@ def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToke
 def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken) -> WriteResult:
     """Write collected rows: the second half of `write_partition`."""
     buffer = collected.buffer
-    writer = _Writers.of(plan, token, buffer)
+    writer, strays = _Writers.of(plan, token, buffer), StrayRows(plan)
     begun = perf_counter()
     try:
         stats = tuple(
             replace(stat, indexed_keys=buffer.indexed_keys(group))
             for group, blocks in buffer.drain()
-            for stat in writer.write(group, blocks)
+            for stat in writer.write(group, strays.watched(blocks))
         )
         collected.letters.post()
         if not plan.sole:
@@ -149,7 +155,15 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
     groups = buffer.groups
     partitions = frozenset(partition for partition, _ in groups) if plan.operation in REPLACING else frozenset[str]()
     events, unordered_deletes = (buffer.last_events,), buffer.unordered_deletes
-    return WriteResult(stats, events, numbers, unordered_deletes, groups=groups, partitions=partitions)
+    return WriteResult(
+        stats,
+        events,
+        numbers,
+        unordered_deletes,
+        groups=groups,
+        partitions=partitions,
+        stray_rows=strays.are_there,
+    )
 
 
 def discard_late(plan: WritePlan, parts: Sequence[WriteResult]) -> None:

@@ -227,6 +227,7 @@ class WritePlan:
         lookup: where the keys of a table without buckets are, and where new ones go.
         file_names: names the columns of files that were written before columns were renamed.
         columns_version: the `InternalSchema.version` before the batch; None if columns have no ids.
+        may_stray: whether rows may stay in another partition than their partition columns name.
         logs: paths of the newest logs of the latest slices, the oldest first, for accumulated key entries; None if none
             are written.
     """
@@ -258,6 +259,7 @@ class WritePlan:
     lookup: LookupPlan | None = None
     file_names: FileNames | None = None
     columns_version: int | None = None
+    may_stray: bool = False
     logs: Mapping[BucketId, tuple[str, ...]] | None = None
 
     def at(self, instant: str) -> WritePlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -61,3 +62,19 @@ def test_rows_are_the_same_by_one_task_and_by_several(
             assert sorted(map(tuple, rows)) == found[tasks]
     assert found[1] == found[3]
     assert len(found[1]) > 300
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_rows_that_stay_in_another_partition_are_found_by_its_column(
+    spark: SparkSession, tmp_path: Path, tasks: int
+) -> None:
+    options: dict[str, object] = {**FIXED, "hoodie.index.type": "RECORD_INDEX", "lsm.writer.id": "test"}
+    sink = LsmSink(tmp_path, {**options, "lsm.write.shuffle.partitions": tasks})
+    sink(frame(spark, 0, 3), 0)
+    by_country = pc.field("country") == "DE"
+    assert LsmTable(tmp_path).scan(filter=by_country).explain().skipped.partitions == 1
+    moved = [(f"k{n}", "DE", 1000, 0, False) for n in (0, 3, 6)]
+    sink(spark.createDataFrame(moved, ROWS).repartition(3), 1)
+    found = LsmTable(tmp_path).scan(filter=by_country)
+    assert {"k0", "k3", "k6"} <= set(found.to_arrow()["id"].to_pylist())
+    assert found.explain().skipped.partitions == 0

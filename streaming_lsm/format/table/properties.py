@@ -22,6 +22,8 @@ TABLE_TYPES = ("MERGE_ON_READ", "COPY_ON_WRITE")
 NUM_BUCKETS_KEY = "lsm.bucket.index.num.buckets"
 HASH_FIELDS_KEY = "lsm.bucket.index.hash.field"
 INDEX_TYPE_KEY = "lsm.index.type"
+STRAY_ROWS_KEY = "lsm.partition.stray.rows"
+"""Whether rows may be in another partition than their partition columns name."""
 BUCKET_INDEX = "BUCKET"
 RECORD_INDEXES = ("RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX")
 """Types of index that ask the record index of the metadata table; the last one has it by partition."""

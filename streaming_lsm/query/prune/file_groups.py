@@ -62,8 +62,14 @@ class FileGroupPruner:
     keys: KeyColumns
 
     @staticmethod
-    def of(table: TableConfig, schema: pa.Schema) -> FileGroupPruner | None:
-        """Build it for a table with the columns `schema`; None if its key generator is none that this package knows."""
+    def of(table: TableConfig, schema: pa.Schema, *, follows: bool = True) -> FileGroupPruner | None:
+        """Build it for a table with the columns `schema`; None if its key generator is none that this package knows.
+
+        Args:
+            table: the table's config.
+            schema: its columns.
+            follows: see `PartitionColumns`.
+        """
         try:
             generator = key_generator(table)
         except ConfigError:
@@ -71,7 +77,7 @@ class FileGroupPruner:
         # A number of buckets that only an option gives may be wrong, which must not leave out rows.
         buckets = table.num_buckets if NUM_BUCKETS_KEY in table.properties else 0
         return FileGroupPruner(
-            PartitionColumns(generator, schema), KeyColumns(generator, schema, table.hash_fields, buckets)
+            PartitionColumns(generator, schema, follows), KeyColumns(generator, schema, table.hash_fields, buckets)
         )
 
     def derived(self, predicate: Predicate) -> Predicate:

@@ -61,10 +61,12 @@ class PartitionColumns:
     Attributes:
         generator: the table's key generator.
         schema: the table's columns.
+        follows: whether the path of each row is that which its partition columns name.
     """
 
     generator: KeyGenerator
     schema: pa.Schema
+    follows: bool = True
 
     def bounds(self, paths: Sequence[str], names: frozenset[str]) -> dict[str, Bounds]:
         """Bound the partition columns in each partition, and the levels of the paths.
@@ -74,6 +76,8 @@ class PartitionColumns:
             names: the columns of the predicate; bounds of others are left out.
         """
         found = {PARTITION_PATH: _exact(pa.array(paths, pa.string()))}
+        if not self.follows:
+            return found
         levels: list[list[str] | None] = []
         for number, (name, kind) in enumerate(self.generator.partition_fields):
             column = f"{_LEVEL}{number}" if kind == "TIMESTAMP" else name
@@ -86,6 +90,8 @@ class PartitionColumns:
 
     def with_levels(self, predicate: Predicate) -> Predicate:
         """Add to each condition on a TIMESTAMP column the one on its level of the path that follows from it."""
+        if not self.follows:
+            return predicate
         if isinstance(predicate, Every | Some):
             return replace(predicate, parts=tuple(self.with_levels(part) for part in predicate.parts))
         if isinstance(predicate, Negation):
