@@ -45,6 +45,8 @@ from streaming_lsm.txn.planned_actions import pending_clusterings
 ORDER_KEY = "lsm.clustering"
 """Key of the extra metadata of a clustering's commit, with the order of its rows."""
 
+_NEXT = "9" * 17
+"""A requested time after all others."""
 _LOG = logging.getLogger(__name__)
 IsDue = Callable[[Timeline], bool]
 
@@ -66,7 +68,11 @@ def preview_clustering(context: ServiceContext) -> ClusteringSelection:
     """Select the file slices that a clustering scheduled now would sort; raises as `schedule_clustering`."""
     check_clusterable(context)
     survey = Survey.of(context)
-    return _select(context, survey.timeline, survey.slices)
+    selection = _select(context, survey.timeline, survey.slices)
+    if selection.plan.groups:
+        planned = Instant(_NEXT, CLUSTERING, State.REQUESTED)
+        _order(selection.plan, CompactionTarget.of_run(context, survey.timeline, planned))
+    return selection
 
 
 def _select(context: ServiceContext, timeline: Timeline, slices: Sequence[FileSlice]) -> ClusteringSelection:

@@ -250,8 +250,9 @@ def test_a_bucket_table_and_columns_without_an_order_are_refused(tmp_path: Path)
     with pytest.raises(UnsupportedTable, match=r"bucket index.*cannot be clustered"):
         buckets.cluster()
     table, _ = grown(tmp_path / "table", **{"hoodie.clustering.plan.strategy.sort.columns": "qtty"})
-    with pytest.raises(SchemaError, match="'qtty'"):
-        table.cluster()
+    for cluster in (table.services.preview_clustering, table.cluster):
+        with pytest.raises(SchemaError, match="'qtty'"):
+            cluster()
     assert table.timeline.pending == ()
 
 
