@@ -153,6 +153,7 @@ class MetadataTable:
         self._in_work = partitions_in_work(self._storage, living)
         properties = load_properties(self._storage)
         if not partition_names(properties):
+            self._kept, self._opened = (FilesPartition(),), None
             if self._wanted is not None:
                 remove_leftovers(self._storage, properties, self._lock.verify)
             return
@@ -215,6 +216,14 @@ class MetadataTable:
     def _add_asked(self, kind: PartitionKind, name: str, data: Timeline, times: InstantSource) -> None:
         """Add a partition that the options ask for, unless this open table has tried in vain."""
         if name in self._cache.refused:
+            return
+        if self._timeline is None:
+            self._cache.refused.add(name)
+            if not self._wanted:
+                _LOG.warning(
+                    "no %s was created for %s: it has no metadata table, set %s=true",
+                    *(name, self._storage.uri, METADATA_ENABLE.key),
+                )
             return
         try:
             self._add(kind, name, self._context, data, times)

@@ -287,6 +287,20 @@ def test_an_index_that_cannot_be_built_costs_an_open_table_one_attempt_and_not_i
     assert assert_locations(tmp_path)
 
 
+@pytest.mark.parametrize("enabled", [None, False])
+def test_an_index_without_a_metadata_table_is_told_once(
+    enabled: bool | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: dict[str, object] = {"hoodie.metadata.global.record.level.index.enable": True}
+    given = {} if enabled is None else {"hoodie.metadata.enable": enabled}
+    table = LsmTable.create(tmp_path, PLAIN, {**BY_FILES, **asked, **given})
+    for step in (1, 2):
+        table.upsert(rows_of(("k", "a", step)))
+    assert caplog.text.count("no record_index was created") == 1
+    assert "set hoodie.metadata.enable=true" in caplog.text
+    assert not has_index(tmp_path)
+
+
 def test_a_global_index_is_kept_beside_a_write_that_changes_no_file(tmp_path: Path) -> None:
     without_buckets = {key: value for key, value in OPTIONS.items() if "bucket" not in key}
     looked_up = {"hoodie.index.type": "SIMPLE", "hoodie.parquet.small.file.limit": 0}
