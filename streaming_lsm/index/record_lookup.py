@@ -60,8 +60,7 @@ class RecordLookup:
         located = self._located(keys, partition)
         if located is None:
             return self.files.find(partition, keys)
-        paths = list(self.files.groups)
-        here = located.partition == (paths.index(partition) if partition in self.files.groups else ABSENT)
+        here = located.partition == self._places.get(partition, ABSENT)
         found = np.full(len(keys), ABSENT, np.int64)
         found[located.place[here]] = located.number[here]
         return found, True

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import pc
+from streaming_lsm.arrow.columns import pc, without
 from streaming_lsm.errors import CommitConflict, CorruptFileError, ReadOvertaken
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.metadata.group_files import LOCK_KEY, base_content, base_name
@@ -205,6 +205,6 @@ def _merged(older: NewRecords | None, newer: NewRecords) -> NewRecords:
     keys: Any = pa.concat_arrays([older.keys.filter(is_kept), newer.keys])
     values: Any = pa.concat_arrays([older.values.filter(is_kept), newer.values])
     order = pc.sort_indices(keys)
-    deleted: Any = pa.concat_arrays([deletes[0].filter(pc.invert(pc.is_in(deletes[0], value_set=told))), deletes[1]])
+    deleted: Any = pa.concat_arrays([without(deletes[0], told), deletes[1]])
     deleted = deleted.take(pc.sort_indices(deleted))
     return NewRecords(newer.group, keys.take(order), values.take(order), deleted if len(deleted) else None)

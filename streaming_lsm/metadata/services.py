@@ -57,8 +57,6 @@ _MOST_COMMITS = 3 * _MOST_LOGS
 """Delta commits after which a log is merged anyhow: the table keeps its action on the active timeline until then."""
 _LOG_OVERHEAD = 6 << 10
 """Bytes of a log without records: trailer and file info."""
-_LATE = "~"
-"""After all instants."""
 _POLICY = "KEEP_LATEST_FILE_VERSIONS"
 _LOG = logging.getLogger(__name__)
 
@@ -160,9 +158,10 @@ def compact(
     merged: list[_Merged] = []
     left: list[MetadataFileSlice] = []
     faults: dict[str, str] = {}
+    is_due = partial(_is_due, timeline=timeline, aged=_aged(timeline))
     for kept in partitions:
         try:
-            found, others = _merged(metadata, timeline, kept, counts, requested, encode)
+            found, others = _merged(metadata, timeline, kept, counts, requested, encode, is_due)
             merged += found
             left += others
         except (*DAMAGE, FileNotFoundError) as error:
@@ -188,7 +187,7 @@ def compact(
     _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, sum(len(one.slice.logs) for one in merged))
     _clean(metadata, timeline, partitions, times, lock)
     if archives:
-        _archive(metadata, timeline, partitions, lock)
+        _archive(metadata, timeline, left, lock)
     return faults
 
 
@@ -210,20 +209,21 @@ def _merged(
     counts: Callable[[str], bool],
     requested: str,
     encode: Callable[[pa.BinaryArray, pa.BinaryArray], bytes],
+    is_due: Callable[[MetadataFileSlice, Mapping[str, int]], bool],
 ) -> tuple[list[_Merged], list[MetadataFileSlice]]:
     """Merge the slices of a partition that are due; return also those that are not."""
     entries = metadata.list(kept.name)
     sizes = {entry.name: entry.size for entry in entries}
     slices = MetadataFileSlice.newest_of_all(timeline, list(sizes), kept.name)
     of_groups = {one.group: one for one in slices}
-    found, left, aged = [], [], _aged(timeline)
+    found, left = [], []
     for new in kept.grown(slices, metadata, counts, requested) if isinstance(kept, GrowingPartition) else ():
         one = of_groups.pop(new.group, MetadataFileSlice(new.group, None, ()))
         name = base_name(new.group.file_id, requested)
         found.append(_Merged(one, sizes, name, encode(new.keys, new.values), len(new.keys)))
     for group, one in of_groups.items():
         name = base_name(group.file_id, requested)
-        if _is_due(one, sizes) or any(slice_time(timeline, log) < aged for log in _logs_of_writes(one)):
+        if is_due(one, sizes):
             keys, values = kept.merged(one, metadata, counts, str(name))
             found.append(_Merged(one, sizes, name, encode(keys, values), len(keys)))
         else:
@@ -242,10 +242,13 @@ def _logs_of_writes(found: MetadataFileSlice) -> list[LogName]:
     return [log for log in found.logs if not is_first(log.instant)]
 
 
-def _is_due(found: MetadataFileSlice, sizes: Mapping[str, int]) -> bool:
-    """Whether a slice is merged: it has logs of delta commits, not too few against a large base file."""
-    if not _logs_of_writes(found):
+def _is_due(found: MetadataFileSlice, sizes: Mapping[str, int], timeline: Timeline, aged: str) -> bool:
+    """Whether a slice is merged: it has `aged` logs of delta commits, or not too few against a large base file."""
+    logged = _logs_of_writes(found)
+    if not logged:
         return False
+    if any(slice_time(timeline, log) < aged for log in logged):
+        return True
     base, logs = sizes.get(str(found.base), 0), sum(sizes[str(log)] - _LOG_OVERHEAD for log in found.logs)
     return base < _LARGE_BASE or logs >= _LOG_SHARE * base or len(found.logs) >= _MOST_LOGS
 
@@ -328,19 +331,14 @@ def _second_last(timeline: Timeline) -> str:
     return compactions[-2] if len(compactions) > 1 else ""
 
 
-def _oldest_log(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> str:
-    """Return the instant of the oldest log of a partition that is not compacted; a late one if there is none."""
-    slices = MetadataFileSlice.newest_of_all(timeline, metadata.names(kept.name), kept.name)
-    return min((log.instant for one in slices for log in _logs_of_writes(one)), default=_LATE)
-
-
-def _archive(metadata: Storage, timeline: Timeline, partitions: Sequence[KeptPartition], lock: TableLock) -> None:
+def _archive(metadata: Storage, timeline: Timeline, left: Sequence[MetadataFileSlice], lock: TableLock) -> None:
     """Move actions that are older than the last two compactions, and than all logs, into the metadata table's history.
 
-    No reader needs them: what they recorded is in base files, and the last compaction names the files that it has left.
+    No reader needs them: what they recorded is in base files, and the last compaction names the files of the slices
+    that it has `left`, which alone have logs.
     """
     timeline = Timeline.load(metadata, previous=timeline)
-    first_kept = min([_second_last(timeline), *(_oldest_log(metadata, timeline, kept) for kept in partitions)])
+    first_kept = min([_second_last(timeline), *(log.instant for one in left for log in _logs_of_writes(one))])
     writer, history = HistoryWriter(metadata, lock.verify), timeline.history
     actions = list(takewhile(lambda action: (action.completed or "~") < first_kept, timeline.instants))
     chosen = [action for action in actions if not history.has(action)]

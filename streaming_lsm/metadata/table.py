@@ -218,14 +218,15 @@ class MetadataTable:
         if name in self._cache.refused:
             return
         if self._timeline is None:
-            self._cache.refused.add(name)
             if not self._wanted:
+                self._cache.refused.add(name)
                 _LOG.warning(
                     "no %s was created for %s: it has no metadata table, set %s=true",
                     *(name, self._storage.uri, METADATA_ENABLE.key),
                 )
             return
         try:
+            check_name(name)
             self._add(kind, name, self._context, data, times)
         except NothingToIndex as error:
             _LOG.info("no %s was created for %s yet: %s", name, self._storage.uri, error)
@@ -395,7 +396,6 @@ class MetadataTable:
         """Add a partition to the metadata table, if there is one."""
         if context is None or self._timeline is None:
             return
-        check_name(name)
         add_partition(kind, name, context, data, times, self._lock)
         self._timeline = self._timelines.load(self._metadata)
         self._kept = self._open_partitions(load_properties(self._storage), self._timeline)

@@ -189,19 +189,18 @@ class Queries:
 
         return list_file_slices(look)
 
-    @property
-    def _has_stray_rows(self) -> bool:
-        """Whether rows may be in another partition than their columns name; asked after the timeline was loaded."""
-        if NUM_BUCKETS_KEY in self.config.properties or not self.config.partition_fields:
-            return False
-        return load_properties(self.storage).get(STRAY_ROWS_KEY) == "true"
+    def _file_groups(self, schema: pa.Schema) -> FileGroupPruner | None:
+        """Build what skips file groups, after the timeline was loaded: whether rows stray is stored before a commit."""
+        may_stray = bool(self.config.partition_fields) and NUM_BUCKETS_KEY not in self.config.properties
+        strays = may_stray and load_properties(self.storage).get(STRAY_ROWS_KEY) == "true"
+        return FileGroupPruner.of(self.config, schema, follows=not strays)
 
     def _choice(self, timeline: Timeline, wanted: QueryOptions | None) -> ChoosePartitions | None:
         """Return what tells the partitions that may have a row of a filter; None for all."""
         if wanted is None or wanted.filter is None or not self.by_metadata:
             return None
         schema = with_meta(self.schema_at(timeline))
-        groups = FileGroupPruner.of(self.config, schema, follows=not self._has_stray_rows)
+        groups = self._file_groups(schema)
         if groups is None:
             return None
         predicate = groups.derived(predicate_of(_expression(wanted.filter, schema)))
@@ -354,7 +353,7 @@ class Queries:
         reader = self._reader(timeline, schema, needed, shown)
         if filter is not None:
             predicate, keys = predicate_of(filter), frozenset((RECORD_KEY,))
-            groups = FileGroupPruner.of(self.config, schema, follows=not self._has_stray_rows)
+            groups = self._file_groups(schema)
             if groups is not None:
                 predicate, keys = groups.derived(predicate), groups.keys.names
                 every = slices

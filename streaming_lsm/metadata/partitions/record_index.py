@@ -291,14 +291,7 @@ class RecordIndexKind:
             and properties["hoodie.table.type"] == "MERGE_ON_READ"
         ):
             raise UnsupportedTable(f"another program wrote {foreign[0]}, which may lack keys that are in logs only")
-        return RecordIndexPartition(
-            context,
-            shards,
-            _zone(properties),
-            _may_repeat(options, properties),
-            _index_type(options, properties) == BUCKET_INDEX,
-            PARTITION if DEFINITIONS_KEY in properties else None,
-        )
+        return _partition(context, shards, properties, PARTITION if DEFINITIONS_KEY in properties else None)
 
     def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:
         """Build the partition, with the locations of all keys that have a row.
@@ -321,10 +314,8 @@ class RecordIndexKind:
             built.append(_Shards(groups, keys, _places(of_path, _zone(snapshot.properties))))
         records = (new for shards in built for new in shards.records(snapshot.instant))
         groups = [group for shards in built for group in shards.groups]
-        zone, may_repeat = _zone(snapshot.properties), _may_repeat(context.options, snapshot.properties)
         made = by_partition(group.file_id for group in groups)
-        has_buckets = _index_type(context.options, snapshot.properties) == BUCKET_INDEX
-        kept = RecordIndexPartition(context, made, zone, may_repeat, has_buckets, name)
+        kept = _partition(context, made, snapshot.properties, name)
         catch_up = _CatchUp(kept, {(one.partition, one.file_id): (one.live, []) for one in found})
         return NewPartition(groups, records, catch_up, _definition(by_path))
 
@@ -377,6 +368,18 @@ def _may_repeat(options: Options, properties: Mapping[str, str]) -> bool:
     """Whether a record key may have rows in several partitions: the writer's index is none over all partitions."""
     is_global = _index_type(options, properties) in GLOBAL_INDEXES
     return bool(properties.get("hoodie.table.partition.fields")) and not is_global
+
+
+def _partition(
+    context: TableContext,
+    shards: Mapping[str | None, Sequence[str]],
+    properties: Mapping[str, str],
+    definition: str | None,
+) -> RecordIndexPartition:
+    options = context.options
+    has_buckets = _index_type(options, properties) == BUCKET_INDEX
+    may_repeat = _may_repeat(options, properties)
+    return RecordIndexPartition(context, shards, _zone(properties), may_repeat, has_buckets, definition)
 
 
 def _new_shards(count: int, path: str | None) -> list[str]:

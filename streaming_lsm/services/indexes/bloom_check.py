@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import pc
+from streaming_lsm.arrow.columns import pc, without
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.reader import HFile
@@ -122,8 +122,7 @@ def _unknown_keys(state: CheckedState, known: Sequence[str]) -> Iterator[str]:
         others: list[Any] = [pa.array([], pa.binary())]
         for part in newest.parts(state.metadata, state.counts):
             if isinstance(part, HFile):
-                for cells in part.cells():
-                    others.append(pc.filter(cells.keys, pc.invert(pc.is_in(cells.keys, value_set=keys))))
+                others += [without(cells.keys, keys) for cells in part.cells()]
         unknown = pc.unique(pa.concat_arrays(others))
         for start in range(0, len(unknown), _FILES):
             parts = slice_records(newest, state.metadata, state.counts, unknown.slice(start, _FILES))
