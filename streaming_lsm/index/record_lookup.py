@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +54,7 @@ class RecordLookup:
     timelines: TimelineCache
     shard_files: ShardFiles
     reads_rows: bool
+    _opened: list[RecordIndex | None] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def find(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
         """Find the file group of each key in a partition; see `Lookup.find`. A deleted key is absent."""
@@ -104,7 +105,8 @@ class RecordLookup:
 
         A partitioned record index is asked for the keys of one partition, or of all.
         """
-        found = None if self._index is None else known_locations(self._index, keys, self.timelines, partition)
+        index = self._index()
+        found = None if index is None else known_locations(index, keys, self.timelines, partition)
         if found is None:
             return None
         partitions, file_ids, _ = found.locations.columns
@@ -135,11 +137,15 @@ class RecordLookup:
         number = self._numbers[partition].get(file_id)
         return None if number is None else (self._places[partition], number)
 
-    @cached_property
     def _index(self) -> RecordIndex | None:
-        """The record index, opened once for all partitions of a batch."""
-        storage, caches = self.files.reader.storage, (self.timelines, self.shard_files)
-        return open_record_index(storage, self.timeline, self.scan_share, *caches)
+        """Return the record index, opened once for all partitions of a batch.
+
+        Not a `cached_property`: up to Python 3.11 no other table of the process could open its own meanwhile.
+        """
+        if not self._opened:
+            storage, caches = self.files.reader.storage, (self.timelines, self.shard_files)
+            self._opened.append(open_record_index(storage, self.timeline, self.scan_share, *caches))
+        return self._opened[0]
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
