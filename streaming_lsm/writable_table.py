@@ -69,6 +69,7 @@ from streaming_lsm.write.plan import (
     write_action,
 )
 from streaming_lsm.write.shuffle.routing import Router
+from streaming_lsm.write.written_entries import WrittenEntries
 
 _LOG = logging.getLogger("streaming_lsm.table")
 
@@ -102,6 +103,7 @@ class WritableTable(MaintainedTable):
         check_services(self.options)
         self._groups = LiveFileGroups(numbering_of(self.config))
         self._committed: Timeline | None = None
+        self._written = WrittenEntries()
         self._warnings = UnknownFieldWarnings()
         self._is_uncommitted = False
         self._buckets_stored = self._stray_rows_stored = False
@@ -260,6 +262,7 @@ class WritableTable(MaintainedTable):
             file_names=None if versions is None else versions.file_names,
             columns_version=None if versions is None else versions.latest.version,
             logs=self._groups.newest_logs if self._accumulates_keys and not is_replacing else None,
+            written=self._written,
         )
 
     def _lookup_plan(self, timeline: Timeline, operation: str) -> LookupPlan | None:

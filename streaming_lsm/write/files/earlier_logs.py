@@ -8,7 +8,7 @@ in a slice of 20 logs and in one of 200. See docs/format/03-native-logs.md, "Key
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -24,6 +24,7 @@ from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.log_keys import LogKeys
 from streaming_lsm.write.plan import LogKeyOptions
+from streaming_lsm.write.written_entries import WrittenEntries
 
 _KEYS = pa.schema([(RECORD_KEY, pa.string())])
 
@@ -36,11 +37,13 @@ class EarlierLogs:
         storage: the table's files.
         paths: of the logs, the oldest first; those that were compacted meanwhile do no harm.
         options: how filters are built, and how large an accumulated entry may be.
+        written: the entries of logs that the same open table has written, whose footers need not be read.
     """
 
     storage: Storage
     paths: Sequence[str]
     options: LogKeyOptions
+    written: WrittenEntries
 
     def covered_by(self, finished: Sequence[CoveredLog]) -> list[CoveredLog]:
         """Return the logs that the next log of the slice covers.
@@ -56,18 +59,18 @@ class EarlierLogs:
         for name in reversed(list(left)):
             if name in covered:
                 continue
-            block = self._block(left[name], left)
+            block = self.written.of(name) or self._block(left[name])
             if block is None:
                 break
-            added = [log for log in block if log.name not in covered]
+            added = [log for log in block if log.name in left and log.name not in covered]
             size += sum(map(covered_bytes, added))
             if len(added) > len(covered) + 1 or size > self.options.most_bytes:
                 break
             covered |= {log.name: log for log in added}
         return list(covered.values())
 
-    def _block(self, path: str, among: Container[str]) -> list[CoveredLog] | None:
-        """Return a log and those that it covers, of some names; None if the log cannot be read.
+    def _block(self, path: str) -> list[CoveredLog] | None:
+        """Read a log's own entry and those that it covers; None if the log cannot be read.
 
         A log whose keys are not known has none, nor has a log of a log compaction: its header tells a reader what it
         replaced.
@@ -78,11 +81,11 @@ class EarlierLogs:
         try:
             with ExitStack() as files:
                 file, header = FooterReader(self.storage, partial=True).log(LogFile(path, name, 0), files)
-                return self._entries(file, header, among)
+                return self._entries(file, header)
         except (LsmError, OSError, pa.ArrowException):
             return None
 
-    def _entries(self, file: DataFile, header: LogHeader, among: Container[str]) -> list[CoveredLog]:
+    def _entries(self, file: DataFile, header: LogHeader) -> list[CoveredLog]:
         index = file.key_index
         assert file.opened is not None
         assert index is not None
@@ -94,7 +97,7 @@ class EarlierLogs:
         if entry.span is None:
             entry = replace(entry, span=file.key_range)
         own = CoveredLog(file.path.rpartition("/")[2], file.opened.source.size(), entry)
-        return [own, *(log for log in index.covered[0] if log.name in among)]
+        return [own, *index.covered[0]]
 
     def _of_rows(self, file: DataFile) -> KeyEntry | None:
         """Build the entry of a log without one: of few rows from their keys, else from the statistics."""

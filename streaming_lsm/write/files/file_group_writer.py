@@ -153,9 +153,9 @@ class FileGroupWriter:
 
     def _earlier(self, group: BucketId) -> EarlierLogs | None:
         logs, options = self._plan.logs, self._plan.files.log_keys
-        return (
-            None if logs is None or options is None else EarlierLogs(self._plan.storage, logs.get(group, ()), options)
-        )
+        if logs is None or options is None:
+            return None
+        return EarlierLogs(self._plan.storage, logs.get(group, ()), options, self._plan.written)
 
     def _prepare(self, group: BucketId, name: DataFileName) -> str:
         plan, starts = self._plan, self._plan.starts_group(group)

@@ -212,8 +212,11 @@ class NativeLogWriter:
             log, until = self._logs[place], self._until.get(place[0], "") if place[1] is LogKind.DELETES else ""
             log = replace(log, footer={**log.footer, UNTIL_KEY: until}) if until else log
             earlier = self._target.earlier if place == places[-1] else None
-            stat = log.finish(() if earlier is None else earlier.covered_by(finished))
+            covered = [] if earlier is None else earlier.covered_by(finished)
+            stat = log.finish(covered)
             if log.entry is not None:
                 finished.append(CoveredLog(str(log.name), stat.total_bytes, log.entry))
+                if self._target.earlier is not None:
+                    self._target.earlier.written.put(finished[-1], covered)
             yield stat
         self._files.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,10 +13,11 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.format.log.key_entries import CoveredLog, accumulated_text
+from streaming_lsm.format.log.key_entries import CoveredLog, KeyEntry, accumulated_text, covered_bytes
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.query.prune.row_groups import RowGroupCounts
 from streaming_lsm.write.files.earlier_logs import EarlierLogs
+from streaming_lsm.write.written_entries import WrittenEntries
 from tests.oracle.validator import validate
 from tests.support.log_compaction import compact_logs
 from tests.support.small_tables import create, data_files, rows, shown
@@ -33,9 +35,11 @@ def made(root: Path, **options: object) -> LsmTable:
     return create(root, **{**ONE_GROUP, **options})
 
 
-def write(table: LsmTable, *keys: str, ts: int = 1) -> None:
-    """One log, whose range is wide, so that ranges alone rule out nothing."""
-    table.upsert(rows(*((key, "DE", ts, ts) for key in ("a", *keys, "z"))))
+def write(table: LsmTable, *keys: str, ts: int = 1, opened: bool = False) -> None:
+    """One log, whose range is wide, so that ranges alone rule out nothing; of another open table if not `opened`."""
+    (table if opened else LsmTable(table.path, table.options)).upsert(
+        rows(*((key, "DE", ts, ts) for key in ("a", *keys, "z")))
+    )
 
 
 def counts(table: LsmTable, *keys: str) -> RowGroupCounts:
@@ -139,7 +143,7 @@ def test_an_entry_of_a_log_that_was_rolled_back_is_passed_over(tmp_path: Path, m
 
     monkeypatch.setattr(table, "commit", dies)
     with pytest.raises(RuntimeError):
-        write(table, "k2")
+        write(table, "k2", opened=True)
     monkeypatch.undo()
     write(other, "k4")
     assert [row[0] for row in shown(other)] == ["a", "k0", "k1", "k3", "k4", "z"]
@@ -221,9 +225,9 @@ def test_a_commit_reads_as_many_entries_with_many_logs_as_with_few(tmp_path: Pat
     table, blocks = made(tmp_path), list[str]()
     read = EarlierLogs._block
 
-    def counted(self: EarlierLogs, path: str, among: dict[str, str]) -> list[CoveredLog] | None:
+    def counted(self: EarlierLogs, path: str) -> list[CoveredLog] | None:
         blocks.append(path)
-        return read(self, path, among)
+        return read(self, path)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(EarlierLogs, "_block", counted)
@@ -235,6 +239,41 @@ def test_a_commit_reads_as_many_entries_with_many_logs_as_with_few(tmp_path: Pat
     assert sum(taken[:12]) <= 24
     assert sum(taken[20:]) <= 24
     assert max(taken) <= 7
+
+
+def test_an_open_table_does_not_read_the_entries_of_its_own_logs(tmp_path: Path) -> None:
+    table, blocks = made(tmp_path / "kept"), list[str]()
+    read_again = made(tmp_path / "read")
+    read = EarlierLogs._block
+
+    def counted(self: EarlierLogs, path: str) -> list[CoveredLog] | None:
+        blocks.append(path)
+        return read(self, path)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(EarlierLogs, "_block", counted)
+        for number in range(9):
+            write(table, f"k{number}", opened=True)
+        assert not blocks
+        write(table, "k9")
+        assert blocks
+        theirs = len(blocks)
+        write(table, "k10", opened=True)
+    assert len(blocks) == theirs + 1, "the log of another writer"
+    for number in range(11):
+        write(read_again, f"k{number}")
+    assert counts(table, "k0") == counts(read_again, "k0")
+
+
+def test_what_is_kept_of_written_logs_is_bounded_and_stays_behind_in_its_process() -> None:
+    kept = WrittenEntries(most_bytes=1000)
+    logs = [CoveredLog(f"log-{number}", 10, KeyEntry(1, ("a", "b"), None)) for number in range(20)]
+    for before, log in enumerate(logs):
+        kept.put(log, logs[max(0, before - 1) : before])
+    assert kept.of("log-0") is None
+    assert kept.of("log-19") == (logs[19], logs[18])
+    assert sum(kept.of(log.name) is not None for log in logs) == 1000 // (2 * covered_bytes(logs[-1]))
+    assert pickle.loads(pickle.dumps(kept)).of("log-19") is None
 
 
 def test_a_log_of_too_many_keys_has_a_range_and_is_covered_by_it(tmp_path: Path) -> None:
