@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from streaming_lsm.metadata.logged_records import LoggedRecords
 from streaming_lsm.metadata.shard_files import ShardFiles
 
 
@@ -13,9 +14,11 @@ class MetadataCache:
 
     Attributes:
         shard_files: reads the files of the record index.
+        logged: records that its transactions have logged since the last compactions.
         refused: partitions that the options ask for, and that could not be built: each attempt reads the whole table
             under its lock.
     """
 
     shard_files: ShardFiles = field(default_factory=ShardFiles)
+    logged: LoggedRecords = field(default_factory=LoggedRecords)
     refused: set[str] = field(default_factory=set)

@@ -30,8 +30,8 @@ from streaming_lsm.format.metadata.parts import renamed_values
 from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
-from streaming_lsm.metadata.file_slices import METADATA_TABLE
-from streaming_lsm.metadata.slice_records import StoredCells, sought_records
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, StoredCells
+from streaming_lsm.metadata.slice_records import sought_records
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.properties_file import load_properties

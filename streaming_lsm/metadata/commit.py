@@ -127,8 +127,8 @@ def commit_records(
     lock: TableLock,
     *,
     native: bool,
-) -> None:
-    """Write and complete a delta commit of the metadata table.
+) -> Instant:
+    """Write and complete a delta commit of the metadata table; return the completed instant.
 
     Args:
         metadata: storage of the metadata table.
@@ -154,7 +154,7 @@ def commit_records(
     except FileExistsError as error:
         lock.verify()
         raise created_by_former(requested, metadata) from error
-    complete(
+    return complete(
         metadata=metadata,
         running=Instant(requested, DELTA_COMMIT, State.INFLIGHT),
         stats=tuple(logs),
@@ -206,16 +206,16 @@ def complete(
     times: InstantSource,
     lock: TableLock,
     extra: Mapping[str, str] | None = None,
-) -> None:
-    """Complete a write of the metadata table; raises as `commit_records`."""
+) -> Instant:
+    """Complete a write of the metadata table; return the completed instant. Raises as `commit_records`."""
     is_compaction = running.completes_as == "commit"
     extra = {"schema": metadata_schema(meta_columns=False), LOCK_KEY: lock.owner.token, **(extra or {})}
     content = CommitMetadata(stats, operation, extra, compacted=is_compaction)
-    put_completed(metadata, running, content.encode(), times, lock)
+    return put_completed(metadata, running, content.encode(), times, lock)
 
 
-def put_completed(metadata: Storage, running: Instant, data: bytes, times: InstantSource, lock: TableLock) -> None:
-    """Create the completed file of an action; raises as `commit_records`."""
+def put_completed(metadata: Storage, running: Instant, data: bytes, times: InstantSource, lock: TableLock) -> Instant:
+    """Create the completed file of an action, and return the completed instant; raises as `commit_records`."""
     completed = running.completed_at(times.next())
     lock.verify()
     metadata.put_if_absent(completed.path, data)
@@ -225,6 +225,7 @@ def put_completed(metadata: Storage, running: Instant, data: bytes, times: Insta
     except Fenced:
         metadata.delete_if_unchanged(completed.path, data)
         raise
+    return completed
 
 
 def erase(metadata: Storage, requested: str, partitions: Sequence[str], lock: TableLock) -> None:

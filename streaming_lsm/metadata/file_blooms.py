@@ -26,8 +26,8 @@ from streaming_lsm.format.metadata.bloom_filters import (
 from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
-from streaming_lsm.metadata.file_slices import METADATA_TABLE
-from streaming_lsm.metadata.slice_records import StoredCells, sought_records
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, StoredCells
+from streaming_lsm.metadata.slice_records import sought_records
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.properties_file import load_properties

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_log
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
@@ -37,13 +38,36 @@ class MetadataFileGroup:
     file_id: str
 
 
+@dataclass(frozen=True)
+class StoredCells:
+    """Cells of one or several files of a slice.
+
+    Attributes:
+        cells: in merge order, ascending by key within a file.
+        schema_json: the ``schema`` of the files.
+        source: name of the first file, for messages.
+    """
+
+    cells: Cells
+    schema_json: str
+    source: str
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataFileSlice:
-    """Represent the newest file slice of a file group: base file, and later log files in merge order."""
+    """Represent the newest file slice of a file group.
+
+    Attributes:
+        group: the file group.
+        base: its base file.
+        logs: the later log files, in merge order.
+        known: the records of logs that need not be read.
+    """
 
     group: MetadataFileGroup
     base: BaseFileName | None
     logs: tuple[LogName, ...]
+    known: Mapping[LogName, StoredCells] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def newest(cls, timeline: Timeline, names: Iterable[str], group: MetadataFileGroup) -> MetadataFileSlice:
@@ -124,14 +148,28 @@ class MetadataFileSlice:
             CorruptFileError, UnsupportedTable: a file cannot be read.
             FileNotFoundError: a file was deleted meanwhile.
         """
-        if self.base is not None:
-            path = f"{self.group.partition}/{self.base}"
+        for name in self.names:
+            yield from self._opened(name, metadata, counts)
+
+    def records(self, metadata: Storage, counts: Callable[[str], bool]) -> Iterator[HFile | DeletedKeys | StoredCells]:
+        """Return `parts`, with the records that are `known` in place of their logs."""
+        for name in self.names:
+            known = None if isinstance(name, BaseFileName) else self.known.get(name)
+            if known is None:
+                yield from self._opened(name, metadata, counts)
+            elif counts(name.instant):
+                yield known
+
+    def _opened(
+        self, name: BaseFileName | LogName, metadata: Storage, counts: Callable[[str], bool]
+    ) -> Iterator[HFile | DeletedKeys]:
+        path = f"{self.group.partition}/{name}"
+        if isinstance(name, BaseFileName):
             yield HFile.open(metadata.open_input(path), path)
-        for log in self.logs:
-            path = f"{self.group.partition}/{log}"
-            for instant, file in open_log(metadata.read(path), log, path):
-                if counts(instant):
-                    yield file
+            return
+        for instant, file in open_log(metadata.read(path), name, path):
+            if counts(instant):
+                yield file
 
 
 def _not_understood(timeline: Timeline, path: str) -> UnsupportedTable:
@@ -184,11 +222,7 @@ def _check_all_there(timeline: Timeline, found: Sequence[MetadataFileSlice], tol
     Raises:
         CorruptFileError: one is.
     """
-    known = {one.group.file_id for one in found}
-    firsts = (
-        _creation(timeline, one.base.instant if one.base else "", {log.instant for log in one.logs}) for one in found
-    )
-    made = max((timeline.completion_time(first) or "" for first in firsts if first), default="")
+    known, made = {one.group.file_id for one in found}, _made(timeline, told)
     for write in timeline.completed_writes:
         if (write.completed or "") >= made and (gone := told(write).keys() - known):
             raise CorruptFileError(
@@ -212,12 +246,7 @@ def _check_whole(
     Raises:
         CorruptFileError: a file is missing.
     """
-    # A partition that was dropped and made again lacks the files of before.
-    first = _creation(timeline, since, logged)
-    made = timeline.completion_time(first) if first else None
     for write in timeline.completed_writes:
-        if (write.completed or "") < (made or ""):
-            continue
         if write.action == "commit" or (is_first(write.requested) and not since):
             is_there = write.requested <= since
         else:
@@ -225,26 +254,27 @@ def _check_whole(
         # Includes commits to other file groups only; they are few until the next compaction.
         if not is_there and write.requested != since:
             for name in told(write).get(group.file_id, ()):
-                if name not in names:
+                # A partition that was dropped and made again lacks the files of before.
+                if name not in names and (write.completed or "") >= _made(timeline, told):
                     path = f"{group.partition}/{name}"
                     raise CorruptFileError(f"{path} in {timeline.storage.uri} is gone: drop the metadata table")
 
 
-def _creation(timeline: Timeline, base: str, logged: Set[str]) -> str:
-    """Return the instant that created the partition, if a slice begins with it; else an empty text.
+def _made(timeline: Timeline, told: _ToldFiles) -> str:
+    """Return when a partition was made, the last time if it was dropped and made again; empty if that is archived.
 
-    Args:
-        timeline: timeline of the metadata table.
-        base: instant of the base file, empty for none.
-        logged: instants of the logs.
+    Delta commits write logs, but for those that make a partition, which have base files or the first instants.
     """
-    if not base:
-        return max(filter(is_first, logged), default="")
-    # Delta commits write logs, but for an indexing action, whose instant they have then.
-    created = is_first(base) or any(
-        w.requested == base and w.action == "deltacommit" for w in timeline.completed_writes
+    return max(
+        (
+            write.completed or ""
+            for write in timeline.completed_writes
+            if write.action == "deltacommit"
+            for names in told(write).values()
+            if is_first(write.requested) or any(isinstance(parse_file_name(name), BaseFileName) for name in names)
+        ),
+        default="",
     )
-    return base if created else ""
 
 
 def visible_files(

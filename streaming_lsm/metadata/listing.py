@@ -30,10 +30,11 @@ from streaming_lsm.metadata.file_slices import (
     METADATA_TABLE,
     MetadataFileGroup,
     MetadataFileSlice,
+    StoredCells,
     counted_instants,
 )
 from streaming_lsm.metadata.listed_files import ListedFiles
-from streaming_lsm.metadata.slice_records import StoredCells, records_of, slice_records
+from streaming_lsm.metadata.slice_records import records_of, slice_records
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT

@@ -36,6 +36,7 @@ from streaming_lsm.metadata.file_slices import (
     slice_time,
     visible_files,
 )
+from streaming_lsm.metadata.logged_records import LoggedRecords
 from streaming_lsm.metadata.partitions.base import DAMAGE, GrowingPartition, KeptPartition
 from streaming_lsm.metadata.removal import remove_file, remove_files
 from streaming_lsm.storage.base import Storage
@@ -133,6 +134,7 @@ def compact(
     counts: Callable[[str], bool],
     times: InstantSource,
     lock: TableLock,
+    logged: LoggedRecords,
     *,
     archives: bool = False,
 ) -> dict[str, str]:
@@ -144,6 +146,7 @@ def compact(
         partitions: its partitions.
         counts: whether the log records of an instant are valid, see `counted_instants`.
         times: instant times of the data table, whose lock is held.
+        logged: the records of some of its logs.
         archives: whether to archive the actions of the slices that were cleaned.
 
     Returns:
@@ -161,7 +164,7 @@ def compact(
     is_due = partial(_is_due, timeline=timeline, aged=_aged(timeline))
     for kept in partitions:
         try:
-            found, others = _merged(metadata, timeline, kept, counts, requested, encode, is_due)
+            found, others = _merged(metadata, timeline, kept, counts, requested, encode, is_due, logged)
             merged += found
             left += others
         except (*DAMAGE, FileNotFoundError) as error:
@@ -184,6 +187,7 @@ def compact(
         metadata.put_if_absent(stat.path, one.content)
         stats.append(stat)
     complete(metadata, running, tuple(stats), "COMPACT", times, lock, left_slices(left))
+    logged.forget_others(left, timeline)
     _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, sum(len(one.slice.logs) for one in merged))
     _clean(metadata, timeline, partitions, times, lock)
     if archives:
@@ -210,6 +214,7 @@ def _merged(
     requested: str,
     encode: Callable[[pa.BinaryArray, pa.BinaryArray], bytes],
     is_due: Callable[[MetadataFileSlice, Mapping[str, int]], bool],
+    logged: LoggedRecords,
 ) -> tuple[list[_Merged], list[MetadataFileSlice]]:
     """Merge the slices of a partition that are due; return also those that are not."""
     entries = metadata.list(kept.name)
@@ -224,7 +229,7 @@ def _merged(
     for group, one in of_groups.items():
         name = base_name(group.file_id, requested)
         if is_due(one, sizes):
-            keys, values = kept.merged(one, metadata, counts, str(name))
+            keys, values = kept.merged(logged.known_to(one, timeline), metadata, counts, str(name))
             found.append(_Merged(one, sizes, name, encode(keys, values), len(keys)))
         else:
             left.append(one)
@@ -342,10 +347,11 @@ def _archive(metadata: Storage, timeline: Timeline, left: Sequence[MetadataFileS
     writer, history = HistoryWriter(metadata, lock.verify), timeline.history
     actions = list(takewhile(lambda action: (action.completed or "~") < first_kept, timeline.instants))
     chosen = [action for action in actions if not history.has(action)]
+    added = list(read_archived(metadata, timeline, chosen))
     try:
         history = writer.newest()
-        if chosen:
-            history = writer.add(history, NewFile.of(list(read_archived(metadata, timeline, chosen))))
+        if added:
+            history = writer.add(history, NewFile.of(added))
         files = mergeable(history)
         if files:
             history = writer.add(history, NewFile.merged(history, files), merged=files)
@@ -353,6 +359,6 @@ def _archive(metadata: Storage, timeline: Timeline, left: Sequence[MetadataFileS
     except CommitConflict as error:
         _LOG.debug("%s: %s", metadata.uri, error)
         return
-    for paths in archived_paths(timeline, history):
+    for paths in archived_paths(timeline, history, added):
         remove_files(metadata, paths, lock.verify)
     metadata.sweep(HISTORY_FOLDER)

@@ -7,36 +7,21 @@ each commit since; files of one schema are read together, so that many small log
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
+from streaming_lsm.arrow.columns import flags, pc
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys
 from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice, StoredCells, counted_instants
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.timeline import Timeline
-
-
-@dataclass(frozen=True)
-class StoredCells:
-    """Cells of one or several files of a slice.
-
-    Attributes:
-        cells: in merge order, ascending by key within a file.
-        schema_json: the ``schema`` of the files.
-        source: name of the first file, for messages.
-    """
-
-    cells: Cells
-    schema_json: str
-    source: str
 
 
 def slice_records(
@@ -54,15 +39,15 @@ def slice_records(
         CorruptFileError, UnsupportedTable: a file cannot be read.
         FileNotFoundError: a file was deleted meanwhile.
     """
-    return records_of(found.parts(metadata, counts), keys)
+    return records_of(found.records(metadata, counts), keys)
 
 
 def records_of(
-    parts: Iterable[HFile | DeletedKeys], keys: pa.BinaryArray | None = None
+    parts: Iterable[HFile | DeletedKeys | StoredCells], keys: pa.BinaryArray | None = None
 ) -> Iterator[StoredCells | DeletedKeys]:
-    """Read records of the opened files of a slice, see `MetadataFileSlice.parts`; else as `slice_records`."""
+    """Read records of the opened files of a slice, see `MetadataFileSlice.records`; else as `slice_records`."""
 
-    def kind(file: HFile | DeletedKeys) -> object:
+    def kind(file: HFile | DeletedKeys | StoredCells) -> object:
         return file if isinstance(file, DeletedKeys) else file.schema_json
 
     for _, run in groupby(parts, key=kind):
@@ -71,14 +56,15 @@ def records_of(
         if isinstance(first, DeletedKeys):
             yield first
             continue
-        cells = [
-            part
-            for file in files
-            if isinstance(file, HFile)
-            for part in (file.cells() if keys is None else file.seek(keys))
-        ]
+        cells = [part for file in files if not isinstance(file, DeletedKeys) for part in _cells(file, keys)]
         if cells:
             yield StoredCells(cells[0] if len(cells) == 1 else Cells.joined(cells), first.schema_json, first.source)
+
+
+def _cells(file: HFile | StoredCells, keys: pa.BinaryArray | None) -> Iterable[Cells]:
+    if isinstance(file, HFile):
+        return file.cells() if keys is None else file.seek(keys)
+    return [file.cells if keys is None else file.cells.at(flags(pc.is_in(file.cells.keys, value_set=keys)))]
 
 
 def sought_records(

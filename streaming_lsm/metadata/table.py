@@ -168,6 +168,27 @@ class MetadataTable:
             return
         self._native = is_native(properties)
 
+    def forget(self, data: Timeline, write: Instant, living: Collection[Instant] = ()) -> None:
+        """Drop the partitions, other than ``files``, of which base files may have records of a completed write.
+
+        Args:
+            data: timeline of the data table.
+            write: the write, which is about to be rolled back.
+            living: see `open`.
+        """
+        self.open(data, living)
+        others = (kept.name for kept in self._kept if kept.name != PARTITION)
+        later = [name for name in others if self._was_merged_since(name, write.completed or "")]
+        if later:
+            self._drop_partitions(dict.fromkeys(later, f"it may have records of {write.path}, which is rolled back"))
+
+    def _was_merged_since(self, partition: str, completed: str) -> bool:
+        """Whether a file group of a partition has a base file that was made after a completion time."""
+        assert self._timeline is not None  # as there are other partitions than `files`
+        slices = MetadataFileSlice.newest_of_all(self._timeline, self._metadata.names(partition), partition)
+        made = (self._timeline.completion_time(one.base.instant) or "~" for one in slices if one.base)
+        return any(time > completed for time in made)
+
     def undo(self, data: Timeline, files: Iterable[str], living: Collection[Instant] = ()) -> None:
         """Undo the delta commit of a rolled back write, or drop the metadata table if it lists a file of it still.
 
@@ -258,7 +279,7 @@ class MetadataTable:
             if changes.deleted and self._data is not None:
                 changes = changes.known_to(metadata_listing(self._storage, self._data))
             records = self._records(RecordedAction(action, data, changes, self._data, commit))
-            commit_records(
+            completed = commit_records(
                 metadata=self._metadata,
                 requested=action.requested,
                 records=records,
@@ -267,6 +288,7 @@ class MetadataTable:
                 lock=self._lock,
                 native=self._native,
             )
+            self._cache.logged.put(records, completed, native=self._native)
         except (CorruptFileError, UnsupportedTable) as error:
             self.drop(str(error))
 
@@ -344,6 +366,7 @@ class MetadataTable:
                 counts=counted_instants(data),
                 times=times,
                 lock=self._lock,
+                logged=self._cache.logged,
                 archives=self._archives,
             )
         except DAMAGE as error:

@@ -221,15 +221,26 @@ def _fitting(files: Sequence[HistoryFile]) -> tuple[HistoryFile, ...]:
     return tuple(chosen) if len(chosen) > 1 else ()
 
 
-def archived_paths(timeline: Timeline, history: History) -> tuple[list[str], list[str]]:
+def archived_paths(
+    timeline: Timeline, history: History, added: Iterable[ArchivedInstant] = ()
+) -> tuple[list[str], list[str]]:
     """List the files of actions that are archived and still on the active timeline.
+
+    Args:
+        timeline: the active timeline.
+        history: what is archived.
+        added: actions of it that need not be looked up.
 
     Returns:
         The files of their pending states, which are to be deleted first: an action without its completed file would
         look like one of a dead writer. Then those of their completed states, the oldest first.
     """
-    last = history.last
-    actions = [action for action in timeline.instants if action.requested <= last and history.has(action)]
+    last, known = history.last, {(action.requested, action.completed) for action in added}
+    actions = [
+        action
+        for action in timeline.instants
+        if action.requested <= last and ((action.requested, action.completed) in known or history.has(action))
+    ]
     states = [found for action in actions for found in _states(timeline, action)]
     pending = [
         path for found in states if not found.is_completed for path in dict.fromkeys((found.path, *_other_name(found)))

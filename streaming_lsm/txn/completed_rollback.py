@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.actions.rollback import RollbackPlan
@@ -26,13 +27,34 @@ from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import delete_decisions, open_run, publish
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
+from streaming_lsm.txn.metadata_hook import MetadataHook
 from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, is_accepted, plan_record_path
 from streaming_lsm.txn.planned_actions import schedule
 from streaming_lsm.txn.rollback import planned_files, rollback_metadata, rollback_requests
 
-Unrecord = Callable[[Timeline, Sequence[str]], object]
-"""Undoes the delta commits of the metadata table whose action is not completed on a timeline, those of some files."""
 
+@dataclass(frozen=True)
+class Unrecord:
+    """Takes a completed write out of the metadata table.
+
+    Attributes:
+        forget: drops the partitions of which base files may have its records, while it is completed still.
+        undo: undoes the delta commits whose action is not completed on a timeline, those of some files.
+    """
+
+    forget: Callable[[Timeline, Instant], object] = lambda *_: None
+    undo: Callable[[Timeline, Sequence[str]], object] = lambda *_: None
+
+    @staticmethod
+    def of(metadata: MetadataHook, living: Collection[Instant] = ()) -> Unrecord:
+        """Take it out by a hook; `living`: see `MetadataHook.open`."""
+        return Unrecord(
+            lambda timeline, write: metadata.forget(timeline, write, living),
+            lambda timeline, files: metadata.undo(timeline, files, living),
+        )
+
+
+UNRECORD_NOTHING = Unrecord()
 _LOG = logging.getLogger(__name__)
 
 
@@ -83,7 +105,7 @@ def roll_back_completed(
     Args:
         lock: the table's, held by the caller.
         timeline: the timeline, loaded when the lock was acquired.
-        unrecord: undoes the delta commit of the metadata table, or drops that.
+        unrecord: takes the write out of the metadata table.
 
     Returns:
         The completed rollback.
@@ -147,9 +169,11 @@ def _carry_out(
     write = Instant(plan.instant, plan.action, State.COMPLETED, plan.completed)
     # Verified when the plan is accepted: no other write was completed since, and none is before the rollback is.
     lock.verify()
+    unrecord.forget(Timeline.load(storage), write)
+    lock.verify()
     storage.delete(write.path)
     files = sorted({*planned_files(plan), *list_marked_files(storage, write.requested)})
-    unrecord(Timeline.load(storage), files)
+    unrecord.undo(Timeline.load(storage), files)
     delete_files(storage, lock, files)
     clear_completed(storage, write)
     metadata = rollback_metadata(rollback, (write.requested, write.action), files, times.now_ms() - started_ms)

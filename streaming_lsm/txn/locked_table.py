@@ -34,6 +34,7 @@ from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.properties_file import fence_properties
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.completed_rollback import Unrecord
 from streaming_lsm.txn.decision import list_decisions
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.recovery import Living, find_living, recover, settle_pending
@@ -203,7 +204,7 @@ class LockedTable:
             found,
             self.times,
             left,
-            unrecord=lambda timeline, files: self.metadata.undo(timeline, files, tuple(seen.living)),
+            unrecord=Unrecord.of(self.metadata, tuple(seen.living)),
             drop_metadata=self.metadata.drop,
             sweep=sweep,
             lazy=lazy,

@@ -45,6 +45,16 @@ class MetadataHook(Protocol):
         """
         ...
 
+    def forget(self, data: Timeline, write: Instant, living: Collection[Instant] = ()) -> None:
+        """Drop the partitions, other than ``files``, of which base files may have records of a completed write.
+
+        Args:
+            data: timeline of the data table.
+            write: the write, which is about to be rolled back.
+            living: see `open`.
+        """
+        ...
+
     def undo(self, data: Timeline, files: Iterable[str], living: Collection[Instant] = ()) -> None:
         """Undo the delta commit of a rolled back write, as `open` does, or drop the table if it lists its files still.
 

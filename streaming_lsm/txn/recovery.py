@@ -25,7 +25,7 @@ from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import finish_update
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.completed_rollback import Unrecord, delete_revived, resume_completed
+from streaming_lsm.txn.completed_rollback import UNRECORD_NOTHING, Unrecord, delete_revived, resume_completed
 from streaming_lsm.txn.decision import reap_decisions, settle
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from streaming_lsm.txn.indexing import leave_timeline, own_indexings
@@ -197,7 +197,7 @@ def recover(
     times: InstantSource,
     living: Collection[Instant] = (),
     *,
-    unrecord: Unrecord = lambda *_: None,
+    unrecord: Unrecord = UNRECORD_NOTHING,
     drop_metadata: DropMetadata = lambda _: None,
     sweep: bool = True,
     lazy: bool = False,
@@ -211,7 +211,7 @@ def recover(
         lock: the table's, held by the caller.
         timeline: as returned by `settle_pending`.
         living: actions of living writers, which are left to them.
-        unrecord: undoes delta commits of the metadata table.
+        unrecord: takes completed writes out of the metadata table.
         drop_metadata: drops the metadata table.
         sweep: whether temporary files are deleted from the folders of lock, timeline, columns, heartbeats and decisions
             even if nothing was undone and the lock was not taken over, and a failed update of the properties is undone.

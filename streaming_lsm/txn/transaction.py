@@ -44,7 +44,7 @@ from streaming_lsm.timeline.schema_on_read import save_column_versions
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
 from streaming_lsm.txn.column_ids import columns_after
-from streaming_lsm.txn.completed_rollback import objection, roll_back_completed
+from streaming_lsm.txn.completed_rollback import Unrecord, objection, roll_back_completed
 from streaming_lsm.txn.conflict import Replacing, check_conflicts
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.dropped_columns import dropped_columns, dropped_entry
@@ -418,7 +418,7 @@ class Transaction:
         if why is not None:
             raise ConfigError(f"{write.path} in {self._storage.uri} cannot be rolled back: {why}")
         return roll_back_completed(
-            self._storage, self._lock, self.timeline, write, self._table.times, self._metadata.undo
+            self._storage, self._lock, self.timeline, write, self._table.times, Unrecord.of(self._metadata)
         )
 
     def restore(self, savepoint: str, undone: Collection[Instant]) -> Instant:

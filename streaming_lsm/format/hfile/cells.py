@@ -77,6 +77,11 @@ class Cells:
         keys, values = (
             pa.concat_arrays(column) for column in zip(*((part.keys, part.values) for part in parts), strict=True)
         )
+        return Cells.of(keys, values)
+
+    @staticmethod
+    def of(keys: pa.BinaryArray, values: pa.BinaryArray) -> Cells:
+        """Copy keys and values, both without nulls, end to end."""
         key_ends, key_bytes = bytes_of(keys)
         ends, value_bytes = bytes_of(values)
         value_ends: Int64s = ends.astype(np.int64) + len(key_bytes)

@@ -40,13 +40,11 @@ FIRST_INSTANT = "0" * 17
 LOCK_KEY = "lsm.lock"
 """Entry of the file info: token of the lock under which a file was written, so that no two files have equal content."""
 
-# Hudi's sizes of the bloom filters of its metadata table.
-_BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES = 10_000, 1e-9, 100_000
-_LARGE_FPP = 0.01
-"""Of files with more keys than `_BLOOM_ENTRIES`, whose filter is sized by their number: Hudi's takes half of the time
-to write the file, and admits nearly all keys from half a million on."""
-_FEW_RECORDS = 256
-"""Records of a file from which their compression takes more time than the rest of a small commit or compaction."""
+_BLOOM_FPP = 0.01
+"""Of bloom filters, which are sized by the number of keys. Hudi's, of 10,000 to 100,000 keys and 1e-9, take half of the
+time to write a file of few keys or of many, and admit nearly all keys from half a million on."""
+_FEW_BYTES = 1 << 14
+"""Bytes of records from which their compression takes more time than the rest of a small commit or compaction."""
 _TOKEN = WriteToken(0, 0, 0)
 _LONGEST_NAME = 255
 """Bytes of the longest file name that file systems take."""
@@ -117,16 +115,15 @@ def base_content(keys: pa.BinaryArray, values: pa.BinaryArray, created_ms: int, 
         token: the `LOCK_KEY`; empty for none.
     """
     texts: Any = keys.cast(pa.string())
-    is_large = len(keys) > _BLOOM_ENTRIES
-    sizes = (len(keys), _LARGE_FPP, len(keys)) if is_large else (_BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES)
+    count = max(len(keys), 1)
     return write_hfile(
         keys,
         values,
         schema_json=metadata_schema(),
         created_ms=created_ms,
         extra_info=_lock_info(token),
-        bloom=BloomFilter.build(texts, *sizes),
-        fast=len(keys) > _FEW_RECORDS,
+        bloom=BloomFilter.build(texts, count, _BLOOM_FPP, count),
+        fast=values.nbytes > _FEW_BYTES,
     )
 
 
@@ -148,7 +145,7 @@ def log_content(
         partition: the partition of the metadata table, for deletes.
     """
     schema = metadata_schema()
-    fast = len(keys) > _FEW_RECORDS
+    fast = values.nbytes > _FEW_BYTES
     if isinstance(name, LogFileName):
         footer = LogHeader(name.instant, schema).to_footer()
         info = {key.decode(): value for key, value in footer.items()} | _lock_info(token)

@@ -22,7 +22,7 @@ from tests.support.simulation.running import Result
 from tests.support.simulation.schedule import Event, path_kind
 from tests.support.simulation.shrinking import shrink, story
 from tests.support.simulation.simulate import simulate
-from tests.support.simulation.work.batches import Batch
+from tests.support.simulation.work.batches import Batch, Overwrite
 from tests.support.simulation.work.modes import Mode
 from tests.support.simulation.work.workload import Workload
 from tests.support.small_tables import Row
@@ -124,6 +124,16 @@ def test_a_conflict_is_right_where_keys_are_looked_up_in_all_partitions() -> Non
     assert not rules.excludes(one, none, frozenset())
     assert rules.complaint(one, other, WriteConflict("")) is None
     assert rules.complaint(one, none, WriteConflict("")) == "batch 2 of w0 is in other buckets"
+
+
+def test_new_keys_may_stay_in_file_groups_of_their_own_beside_a_partition_that_is_deleted() -> None:
+    batch, deletion = Batch("w0", 0, (_row("nl"),)), Batch("w1", 0, overwrite=Overwrite.DELETED, deleted="nl")
+    rules = ConflictRules(Mode.OPTIMISTIC, buckets=0, is_early=False, is_cow=False)
+    filled = frozenset({("nl", 0)})
+    assert rules.excludes(batch, deletion, filled)
+    begins = replace(rules, begins_groups=True)
+    assert not begins.excludes(batch, deletion, filled)
+    assert begins.excludes(batch, deletion, filled, updated=frozenset({"nl"}))
 
 
 def test_a_conflict_with_a_clustering_is_right_where_a_write_changes_its_file_groups() -> None:

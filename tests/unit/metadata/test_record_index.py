@@ -32,6 +32,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from tests.support.crash_points import EVERY_CALL, random_cases, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.metadata_tables import (
+    ENABLED,
     LOCATED,
     LOCATED_BY_PARTITION,
     PARTITIONS,
@@ -153,6 +154,53 @@ def test_a_global_index_follows_rollbacks_restores_and_overwrites_of_a_table_wit
         if has_metadata_table(tmp_path):  # a restore drops it
             assert_settled(tmp_path)
     assert compared > 60
+
+
+@pytest.mark.parametrize("made", ["built after it", "added by options after it", "compacted after it"])
+def test_it_has_no_key_of_a_write_that_is_rolled_back_after_a_base_file_was_made_of_it(
+    made: str, tmp_path: Path
+) -> None:
+    compacts = made == "compacted after it"
+    options = {**OPTIONS, **(LOCATED if compacts else ENABLED)}
+    delta_commits = {"hoodie.metadata.compact.max.delta.commits": 3 if compacts else 99}
+    table = LsmTable.create(tmp_path, schema_of(""), {**options, **delta_commits})
+    for step in (1, 2):
+        table.upsert(pa.table([["a", "b"], ["x", "y"], [step] * 2, [False] * 2, [step] * 2], schema_of("")))
+    table.upsert(pa.table([["b", "new"], ["y", "y"], [3, 3], [True, False], [3, 3]], schema_of("")))
+    if made == "built after it":
+        table.create_index("record_index")
+    else:
+        LsmTable(tmp_path, {**table.options, **LOCATED}).clean()
+    assert ("y", "new") in {(row["part"], row["id"]) for row in table.scan().to_arrow().to_pylist()}
+    table.rollback()
+    table.upsert(pa.table([["c"], ["y"], [4], [False], [4]], schema_of("")))
+    found = table.scan(filter="id IN ('a', 'b', 'c', 'new')").to_arrow()
+    assert sorted(found.column("id").to_pylist()) == [*"abc"]
+    if has_index(tmp_path):
+        assert assert_locations(tmp_path) == 3
+    assert_settled(tmp_path)
+
+
+def test_a_shard_of_a_former_index_is_not_missed_in_one_that_was_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = LsmTable.create(
+        tmp_path,
+        schema_of(""),
+        {**OPTIONS, **LOCATED_BY_PARTITION, "hoodie.metadata.compact.max.delta.commits": 99},
+    )
+    of_both = pa.table([["a", "b"], ["x", "y"], [1, 1], [False] * 2, [1, 1]], schema_of(""))
+    table.upsert(of_both)
+    table.upsert(pa.table([["c"], ["y"], [1], [False], [1]], schema_of("")))
+    table.delete_partitions(["y"])
+    table.drop_index("record_index")
+    table.create_index("record_index", LOCATED_BY_PARTITION)
+    caplog.clear()
+    table.upsert(of_both)
+    table.upsert(of_both)
+    assert [found.message for found in caplog.records if found.levelname == "WARNING"] == []
+    assert has_index(tmp_path)
+    assert assert_locations(tmp_path) == 2
 
 
 LOOKED_UP: dict[str, dict[str, object]] = {

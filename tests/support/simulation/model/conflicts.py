@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from streaming_lsm.config import EARLY_CONFLICTS, TABLE_VERSION
+from streaming_lsm.config import EARLY_CONFLICTS, SMALL_FILE_BYTES, TABLE_VERSION
 from streaming_lsm.errors import ClusteringConflict, EarlyConflict, WriteConflict
 from streaming_lsm.keys.bucket import bucket_ids
 from tests.support.simulation.work.batches import Batch
@@ -37,7 +37,7 @@ class ConflictRules:
         buckets: their number in each partition; 0 if keys are looked up: then a whole partition is one.
         is_early: whether writers look for each other's markers.
         is_cow: whether it is copy-on-write.
-        is_inline: whether it has inline logs.
+        begins_groups: whether new keys may be in file groups of their own beside small ones, if keys are looked up.
         is_global: whether keys are looked up in all partitions: then the whole table is one.
     """
 
@@ -45,7 +45,7 @@ class ConflictRules:
     buckets: int
     is_early: bool
     is_cow: bool
-    is_inline: bool = False
+    begins_groups: bool = False
     is_global: bool = False
 
     @property
@@ -63,20 +63,27 @@ class ConflictRules:
         return where, _bucket_of(key, self.buckets) if self.buckets else 0
 
     def excludes(
-        self, batch: Batch, other: Batch, filled: frozenset[Bucket], *, without: frozenset[str] = frozenset()
+        self,
+        batch: Batch,
+        other: Batch,
+        filled: frozenset[Bucket],
+        *,
+        updated: frozenset[str] = frozenset(),
+        without: frozenset[str] = frozenset(),
     ) -> bool:
         """Whether a write may not be completed beside another one that was completed since it began.
 
         Args:
             filled: the buckets that had a file group when the write was planned.
+            updated: partitions in which it changes rows that there were when it was planned.
             without: partitions in which what the other one wrote does not count.
         """
         if not other.partitions.isdisjoint(batch.replaces):
             return True
         own, its = self.buckets_of(batch), self.buckets_of(other)
-        # New keys may be in a file group of their own there, beside those that were replaced.
-        begins_groups = self.looks_up and self.is_inline
-        if not begins_groups and any(bucket[0] in other.replaces for bucket in own & filled):
+        # New keys may be in a file group of their own, beside those that were replaced.
+        places = updated if self.looks_up and self.begins_groups else frozenset(where for where, _ in own & filled)
+        if not places.isdisjoint(other.replaces):
             return True
         # The rows of an overwrite are in new file groups, of which a bucket has one.
         blocks = self.mode is not Mode.NON_BLOCKING or bool(other.overwrite)
@@ -139,7 +146,7 @@ def rules_of(workload: Workload) -> ConflictRules:
         int(str(buckets)),
         bool(workload.options.get(EARLY_CONFLICTS.key)),
         workload.is_cow,
-        workload.options.get(TABLE_VERSION.key) == 9,
+        workload.options.get(TABLE_VERSION.key) == 9 or SMALL_FILE_BYTES.key in workload.options,
         has_global_index(workload.options),
     )
 

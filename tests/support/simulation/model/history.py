@@ -293,12 +293,14 @@ class History:
     def _check_excluded(self, attempt: Attempt, changes: Batch, found: Instant) -> None:
         """Check that no write that excludes one was completed since that began."""
         filled = self._filled(one for one in self.published if one.requested in attempt.seen)
+        keys = {*((key, where) for key, where, *_ in changes.rows), *changes.deletes}
+        updated = frozenset(where for _, where in keys & self._known_keys(attempt))
         for number, other in enumerate(self.published):
             if other.changes is None or other.requested in attempt.seen or self._is_without_effect(other):
                 continue
             # What was replaced since is in no way.
             replaced = frozenset(where for later in self.published[number + 1 :] for where in later.replaced)
-            if self.rules.excludes(changes, other.changes, filled, without=replaced):
+            if self.rules.excludes(changes, other.changes, filled, updated=updated, without=replaced):
                 raise Violation(
                     "conflict missed",
                     f"{attempt.batch} by {found.path} and {other.changes}, completed at {other.completed}",
