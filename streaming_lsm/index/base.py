@@ -7,7 +7,7 @@ counted and sent by this number; file names are made of the group's `BucketId`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -151,6 +151,26 @@ def _power_of_two(least: int) -> int:
     return 1 << max(least - 1, 0).bit_length()
 
 
+def no_places() -> Int64s:
+    """Return an empty array of places."""
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The file groups of the rows of a run, as numbers in `GroupNumbers`.
+
+    Attributes:
+        groups: int64 (rows,), of each row.
+        copied: int64 (copies,), rows that are written to a further file group: the key has a row there, too.
+        copies: int64 (copies,), these file groups.
+    """
+
+    groups: Int64s
+    copied: Int64s = field(default_factory=no_places)
+    copies: Int64s = field(default_factory=no_places)
+
+
 class Index(Protocol):
     """Maps record keys to file groups. It serves one task and one batch, as its `groups` grow with the rows."""
 
@@ -171,14 +191,11 @@ class Index(Protocol):
         """
         ...
 
-    def settle(self, keys: pa.StringArray, located: Int64s) -> Int64s:
-        """Find the file group of each row of a run, and add those that are new to `groups`.
+    def settle(self, keys: pa.StringArray, located: Int64s) -> Settled:
+        """Find the file groups of the rows of a run, and add those that are new to `groups`.
 
         Args:
             keys: record keys (rows,), without nulls.
             located: int64 (rows,), what `locate` returned for them.
-
-        Returns:
-            int64 (rows,), numbers in `groups`.
         """
         ...

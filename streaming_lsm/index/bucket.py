@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s
-from streaming_lsm.index.base import BucketIds, GroupNumbers
+from streaming_lsm.index.base import BucketIds, GroupNumbers, Settled
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.dictionaries import codes_of, texts_of
 
@@ -37,6 +37,6 @@ class BucketIndex:
         bucket = bucket_ids(keys, self._record_key_fields, self._hash_fields, self._num_buckets)
         return self.groups.add(BucketIds(tuple(texts_of(partitions)), codes_of(partitions), bucket))
 
-    def settle(self, keys: pa.StringArray, located: Int64s) -> Int64s:  # noqa: ARG002
+    def settle(self, keys: pa.StringArray, located: Int64s) -> Settled:  # noqa: ARG002
         """Return `located`; see `Index.settle`."""
-        return located
+        return Settled(located)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Flags, Int64s, pc
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.key_filters import WantedKeys
+from streaming_lsm.index.base import no_places
 from streaming_lsm.index.live_file_group import LiveFileGroup
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.slices.slice_reader import SliceReader
@@ -24,6 +25,31 @@ ABSENT = -1
 
 
 @dataclass(frozen=True)
+class FurtherRows:
+    """Locates the rows of keys that have several, without those that `LiveRows` locates.
+
+    Attributes:
+        place: int64 (rows,), places in the keys.
+        partition: int64 (rows,), their partitions.
+        group: int64 (rows,), their file groups.
+    """
+
+    place: Int64s
+    partition: Int64s
+    group: Int64s
+
+    @staticmethod
+    def none() -> FurtherRows:
+        """Return no rows."""
+        return FurtherRows(no_places(), no_places(), no_places())
+
+    @staticmethod
+    def of(parts: Sequence[Int64s]) -> FurtherRows:
+        """Join rows, int64 (3, rows) each; several of one key and file group are one."""
+        return FurtherRows(*np.unique(np.concatenate(parts, axis=1), axis=1)) if parts else FurtherRows.none()
+
+
+@dataclass(frozen=True)
 class LiveRows:
     """Locates the live rows of some record keys.
 
@@ -33,6 +59,7 @@ class LiveRows:
         number: int64 (keys,), numbers of their file groups in the partition; `ABSENT`, too.
         ordering: their ordering fields, a row for each key; null for a key without a live row.
         indexed: bool (keys,), whether the record index has this location; None if it was not asked.
+        further: the further rows of keys that have several.
     """
 
     partitions: tuple[str, ...]
@@ -40,6 +67,7 @@ class LiveRows:
     number: Int64s
     ordering: pa.Table
     indexed: Flags | None = None
+    further: FurtherRows = field(default_factory=FurtherRows.none)
 
 
 def find_live_rows(
@@ -47,8 +75,8 @@ def find_live_rows(
 ) -> LiveRows:
     """Find the live rows of record keys in file groups.
 
-    Of a key that is live in several partitions, as after writes with an index that is not global, the row of the last
-    partition path is found.
+    Of a key that is live in several file groups, as after writes with an index that is not global, the row in the last
+    partition path is found; the others are `further` rows.
 
     Args:
         reader: reads the slices of the table.
@@ -72,14 +100,18 @@ def find_live_rows(
     partition, numbers = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
     row = np.full(len(keys), ABSENT, np.int64)
     tables, count = [reader.output_schema.empty_table()], 0
+    further: list[Int64s] = []
     read = read_in_threads(lambda one: _rows(reader, one, keys), [one for _, _, one in slices], width)
     for (place, group, _), (places, rows) in zip(slices, read, strict=True):
+        known = np.unique(places[numbers[places] != ABSENT])
+        if len(known):
+            further.append(np.stack([known, partition[known], numbers[known]]))
         partition[places], numbers[places] = place, group
         row[places] = np.arange(count, count + len(places))
         tables.append(rows)
         count += len(places)
     taken = pa.concat_tables(tables).select(list(fields)).take(pa.array(row, pa.int64(), mask=row == ABSENT))
-    return LiveRows(paths, partition, numbers, taken)
+    return LiveRows(paths, partition, numbers, taken, further=FurtherRows.of(further))
 
 
 def _rows(reader: SliceReader, one: FileSlice, keys: pa.StringArray) -> tuple[Int64s, pa.Table]:

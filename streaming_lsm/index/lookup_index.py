@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s, pc
-from streaming_lsm.index.base import BucketIds, GroupNumbers
+from streaming_lsm.index.base import BucketIds, GroupNumbers, Settled, no_places
 from streaming_lsm.index.insert_groups import InsertGroups, TargetGroups
-from streaming_lsm.index.key_lookup import Lookup
-from streaming_lsm.index.live_rows import ABSENT
+from streaming_lsm.index.key_lookup import FoundGroups, Lookup
+from streaming_lsm.index.live_rows import ABSENT, FurtherRows
 from streaming_lsm.keys.dictionaries import codes_of, texts_of
 from streaming_lsm.query.wanted_keys import ascending_keys
 
@@ -52,11 +52,13 @@ class LiveKeys(NamedTuple):
         partition: int64 (keys,), partitions as `LookupIndex` numbers them; `ABSENT` for a key without a row.
         group: int64 (keys,), file groups by `GroupNumbers`; `ABSENT`, too.
         ordering: the ordering fields of the rows, null for a key without one.
+        further: the further rows of keys that have several, with such partitions and file groups.
     """
 
     partition: Int64s
     group: Int64s
     ordering: pa.Table
+    further: FurtherRows
 
 
 class LookupIndex:
@@ -101,44 +103,79 @@ class LookupIndex:
         found = self._plan.lookup.live_rows(keys)
         here = np.flatnonzero(found.partition != ABSENT)
         partition, group = np.full(len(keys), ABSENT, np.int64), np.full(len(keys), ABSENT, np.int64)
+        further = found.further
         if len(here):
-            partition[here] = self._numbers_of(found.partitions)[found.partition[here]]
+            numbers = self._numbers_of(found.partitions)
+            partition[here] = numbers[found.partition[here]]
             group[here] = self.groups.add(BucketIds(found.partitions, found.partition[here], found.number[here]))
+            of_further = self.groups.add(BucketIds(found.partitions, further.partition, further.group))
+            further = FurtherRows(further.place, numbers[further.partition], of_further)
         if found.indexed is not None:
             told = np.flatnonzero(found.indexed)
             ids = BucketIds(found.partitions, found.partition[told], found.number[told])
             self.groups.keep_indexed(ids, keys.take(pa.array(told, pa.int64())))
-        return LiveKeys(partition, group, found.ordering)
+        return LiveKeys(partition, group, found.ordering, further)
 
-    def settle(self, keys: pa.StringArray, located: Int64s) -> Int64s:
-        """Find the file group of each row of a run; see `Index.settle`.
+    def settle(self, keys: pa.StringArray, located: Int64s) -> Settled:
+        """Find the file groups of the rows of a run; see `Index.settle`.
 
         Raises:
             CorruptFileError: see `Lookup.find`.
         """
-        settled = np.zeros(len(keys), np.int64)
+        groups = np.zeros(len(keys), np.int64)
+        copied, copies = [no_places()], [no_places()]
         paths = list(self._partitions)
         for place in np.unique(located).tolist():
             rows = np.flatnonzero(located == place)
             mine = keys if len(rows) == len(keys) else keys.take(pa.array(rows, pa.int64()))
-            settled[rows] = self._settle_in(paths[place], mine)
-        return settled
+            found = self._settle_in(paths[place], mine)
+            groups[rows] = found.groups
+            copied.append(rows[found.copied])
+            copies.append(found.copies)
+        return Settled(groups, np.concatenate(copied), np.concatenate(copies))
 
-    def _settle_in(self, partition: str, keys: pa.StringArray) -> Int64s:
+    def _settle_in(self, partition: str, keys: pa.StringArray) -> Settled:
         unique = ascending_keys(keys)
         lookup = self._plan.lookup
-        found, is_indexed = np.full(len(unique), ABSENT, np.int64), False
-        if lookup is not None:
-            found, is_indexed = lookup.find(partition, unique)
-        if is_indexed:
-            told = np.flatnonzero(found != ABSENT)
-            ids = BucketIds((partition,), np.zeros(len(told), np.int64), found[told])
-            self.groups.keep_indexed(ids, unique.take(pa.array(told, pa.int64())))
-        new = np.flatnonzero(found == ABSENT)
+        if lookup is None:
+            found = FoundGroups(np.full(len(unique), ABSENT, np.int64))
+        else:
+            found = lookup.find(partition, unique)
+        number = found.number
+        if found.is_indexed:
+            told = np.flatnonzero(number != ABSENT)
+            self.groups.keep_indexed(_ids(partition, number[told]), unique.take(pa.array(told, pa.int64())))
+        new = np.flatnonzero(number == ABSENT)
         if len(new):
             if partition not in self._targets:
                 self._targets[partition] = self._plan.inserts.targets(partition, len(new))
-            found[new] = self._targets[partition].of(unique.take(pa.array(new, pa.int64())))
-        numbers = self.groups.add(BucketIds((partition,), np.zeros(len(found), np.int64), found))
+            number[new] = self._targets[partition].of(unique.take(pa.array(new, pa.int64())))
         places: Int64s = np.asarray(pc.index_in(keys, value_set=unique), np.int64)
-        return numbers[places]
+        copied, nth = pairs_of(places, found.again)
+        copies = self.groups.add(_ids(partition, found.others[nth]))
+        return Settled(self.groups.add(_ids(partition, number))[places], copied, copies)
+
+
+def _ids(partition: str, numbers: Int64s) -> BucketIds:
+    """Return the ids of file groups of one partition."""
+    return BucketIds((partition,), np.zeros(len(numbers), np.int64), numbers)
+
+
+def pairs_of(places: Int64s, again: Int64s) -> tuple[Int64s, Int64s]:
+    """Join rows with the further file groups of their keys.
+
+    Args:
+        places: int64 (rows,), the key of each row.
+        again: int64 (m,), the key of each further file group.
+
+    Returns:
+        int64 each, a row and the index of a file group, for each pair that has a key in common.
+    """
+    if not len(again):
+        return no_places(), no_places()
+    order = np.argsort(places, kind="stable")
+    begins, ends = (np.searchsorted(places[order], again, side) for side in ("left", "right"))
+    counts = ends - begins
+    nth = np.repeat(np.arange(len(again)), counts)
+    within = np.arange(len(nth)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return order[begins[nth] + within], nth

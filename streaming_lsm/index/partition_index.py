@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s
-from streaming_lsm.index.base import BucketIds, GroupNumbers
+from streaming_lsm.index.base import BucketIds, GroupNumbers, Settled
 from streaming_lsm.keys.dictionaries import codes_of, texts_of
 
 
@@ -29,6 +29,6 @@ class PartitionIndex:
             BucketIds(tuple(texts_of(partitions)), codes_of(partitions), np.zeros(len(keys), np.int64))
         )
 
-    def settle(self, keys: pa.StringArray, located: Int64s) -> Int64s:  # noqa: ARG002
+    def settle(self, keys: pa.StringArray, located: Int64s) -> Settled:  # noqa: ARG002
         """Return `located`; see `Index.settle`."""
-        return located
+        return Settled(located)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s, int64s
-from streaming_lsm.index.key_lookup import KeyLookup
+from streaming_lsm.index.key_lookup import FoundGroups, KeyLookup
 from streaming_lsm.index.live_file_group import LiveFileGroup
 from streaming_lsm.index.live_rows import ABSENT, LiveRows, find_live_rows
 from streaming_lsm.metadata.record_locations import RecordIndex, known_locations, open_record_index
@@ -56,15 +56,15 @@ class RecordLookup:
     reads_rows: bool
     _opened: list[RecordIndex | None] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def find(self, partition: str, keys: pa.StringArray) -> tuple[Int64s, bool]:
-        """Find the file group of each key in a partition; see `Lookup.find`. A deleted key is absent."""
+    def find(self, partition: str, keys: pa.StringArray) -> FoundGroups:
+        """Find the file groups of keys in a partition; see `Lookup.find`. A deleted key is absent."""
         located = self._located(keys, partition)
         if located is None:
             return self.files.find(partition, keys)
         here = located.partition == self._places.get(partition, ABSENT)
         found = np.full(len(keys), ABSENT, np.int64)
         found[located.place[here]] = located.number[here]
-        return found, True
+        return FoundGroups(found, is_indexed=True)
 
     def live_rows(self, keys: pa.StringArray) -> LiveRows:
         """Find the live rows of record keys in all partitions; see `find_live_rows`."""

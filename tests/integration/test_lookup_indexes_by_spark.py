@@ -12,7 +12,7 @@ from streaming_lsm import LsmSink, LsmTable
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.small_tables import OPTIONS as TABLE
-from tests.support.small_tables import SCHEMA, shown
+from tests.support.small_tables import SCHEMA, rows, shown
 
 ROWS = "id string, country string, ts long, qty int, _lsm_delete boolean"
 FIXED = {key: value for key, value in TABLE.items() if "bucket" not in key}
@@ -58,8 +58,8 @@ def test_rows_are_the_same_by_one_task_and_by_several(
         assert len(set(keys)) == len(keys)
         if kind == "MERGE_ON_READ" and version == 10:
             assert validate(str(tmp_path / str(tasks))) == []
-            rows = read_snapshot(tmp_path / str(tasks)).select(SCHEMA.names).to_pandas().to_numpy()
-            assert sorted(map(tuple, rows)) == found[tasks]
+            found_rows = read_snapshot(tmp_path / str(tasks)).select(SCHEMA.names).to_pandas().to_numpy()
+            assert sorted(map(tuple, found_rows)) == found[tasks]
     assert found[1] == found[3]
     assert len(found[1]) > 300
 
@@ -78,3 +78,18 @@ def test_rows_that_stay_in_another_partition_are_found_by_its_column(
     found = LsmTable(tmp_path).scan(filter=by_country)
     assert {"k0", "k3", "k6"} <= set(found.to_arrow()["id"].to_pylist())
     assert found.explain().skipped.partitions == 0
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE"])
+def test_upserts_and_deletes_meet_all_rows_of_a_key_that_was_inserted_again(
+    spark: SparkSession, tmp_path: Path, index: str
+) -> None:
+    options: dict[str, object] = {**FIXED, "hoodie.index.type": index, "hoodie.parquet.small.file.limit": 0}
+    table = LsmTable.create(tmp_path, SCHEMA, options)
+    for _ in range(2):
+        table.insert(rows(*((f"k{n}", "DE", 1, 1) for n in range(40))))
+    sink = LsmSink(tmp_path, {**options, "lsm.writer.id": "test", "lsm.write.shuffle.partitions": 3})
+    events = [(f"k{n}", "DE", 2, 2, n % 2 == 0) for n in range(20)]
+    sink(spark.createDataFrame(events, ROWS).repartition(3), 0)
+    left = [(f"k{n}", "DE", 2, 2) if n < 20 else (f"k{n}", "DE", 1, 1) for n in range(40) if n >= 20 or n % 2]
+    assert shown(LsmTable(tmp_path)) == sorted(left * 2)

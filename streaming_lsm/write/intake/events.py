@@ -164,8 +164,12 @@ def settled_events(events: pa.Table, located: Int64s, index: Index, moves: Parti
     place = events.schema.get_field_index(CODE)
     if moves is not None:
         return moves.settled(events.set_column(place, CODE, pa.array(located)))
-    settled = index.settle(event_keys(events), located)
-    return events if settled is located else events.set_column(place, CODE, pa.array(settled))
+    found = index.settle(event_keys(events), located)
+    settled = events if found.groups is located else events.set_column(place, CODE, pa.array(found.groups))
+    if not len(found.copied):
+        return settled
+    copies = events.take(pa.array(found.copied, pa.int64())).set_column(place, CODE, pa.array(found.copies))
+    return pa.concat_tables([settled, copies]).combine_chunks()
 
 
 def partition_moves(plan: WritePlan, index: Index) -> PartitionMoves | None:

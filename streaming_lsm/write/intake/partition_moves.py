@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s, pc
 from streaming_lsm.index.live_rows import ABSENT
-from streaming_lsm.index.lookup_index import LiveKeys, LookupIndex
+from streaming_lsm.index.lookup_index import LiveKeys, LookupIndex, pairs_of
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.wanted_keys import ascending_keys
@@ -102,8 +102,8 @@ class PartitionMoves:
         home = np.where(live.partition == ABSENT, run.located[decides], live.partition)
         if not self._moves or outcome is None:
             groups = self._groups(run, live, np.arange(len(run.place)), home[run.place])
-            self._remember(run.keys, LiveKeys(home, groups[run.last], live.ordering))
-            return _with(events, CODE, pa.array(groups))
+            self._remember(run.keys, LiveKeys(home, groups[run.last], live.ordering, live.further))
+            return pa.concat_tables([_with(events, CODE, pa.array(groups)), *_copied(run, live)]).combine_chunks()
         moving = np.zeros(len(run.keys), np.bool_)
         moving[run.place[run.located != home[run.place]]] = True
         stay = np.flatnonzero(~moving[run.place])
@@ -113,7 +113,8 @@ class PartitionMoves:
         after[run.place[stay]] = of_stay
         after[moving] = of_moved[moving]
         self._remember(run.keys, self._after(run, live, outcome, after))
-        return pa.concat_tables([run.take(stay, of_stay), *parts]).combine_chunks()
+        copies = self._of_further_rows(run, live, outcome)
+        return pa.concat_tables([run.take(stay, of_stay), *parts, *copies]).combine_chunks()
 
     def _known(self, keys: pa.StringArray) -> LiveKeys:
         """Return the live rows of keys, those of the runs before included."""
@@ -127,7 +128,7 @@ class PartitionMoves:
         partition, group = (np.where(here, new[place], old) for new, old in zip(settled[:2], live[:2], strict=True))
         both = pa.concat_tables([live.ordering, settled.ordering])
         rows = np.where(here, len(keys) + place, np.arange(len(keys)))
-        return LiveKeys(partition, group, both.take(pa.array(rows, pa.int64())))
+        return LiveKeys(partition, group, both.take(pa.array(rows, pa.int64())), live.further)
 
     def _remember(self, keys: pa.StringArray, live: LiveKeys) -> None:
         if self._settled is None:
@@ -138,7 +139,10 @@ class PartitionMoves:
         rows = pa.array(left, pa.int64())
         ordering = pa.concat_tables([before.ordering.take(rows), live.ordering])
         partition, group = (np.append(old[left], new) for old, new in zip(before[:2], live[:2], strict=True))
-        self._settled = pa.concat_arrays([known.take(rows), keys]), LiveKeys(partition, group, ordering)
+        self._settled = (
+            pa.concat_arrays([known.take(rows), keys]),
+            live._replace(partition=partition, group=group, ordering=ordering),
+        )
 
     def _groups(self, run: _Run, live: LiveKeys, positions: Int64s, partitions: Int64s) -> Int64s:
         """Find the file groups of events in given partitions: those of their live rows, or what the index finds."""
@@ -148,7 +152,7 @@ class PartitionMoves:
         rest = np.flatnonzero(~known)
         if len(rest):
             keys = run.keys.take(pa.array(place[rest], pa.int64()))
-            groups[rest] = self._index.settle(keys, partitions[rest])
+            groups[rest] = self._index.settle(keys, partitions[rest]).groups
         return groups
 
     def _outcome(self, run: _Run, live: LiveKeys) -> _Outcome:
@@ -197,7 +201,30 @@ class PartitionMoves:
         deleted = is_event & deleted_flags(run.events)[outcome.event]
         partition = np.where(is_event, run.located[outcome.event], live.partition)
         gone = deleted | (groups == ABSENT)
-        return LiveKeys(np.where(gone, ABSENT, partition), np.where(gone, ABSENT, groups), outcome.ordering)
+        return live._replace(
+            partition=np.where(gone, ABSENT, partition), group=np.where(gone, ABSENT, groups), ordering=outcome.ordering
+        )
+
+    def _of_further_rows(self, run: _Run, live: LiveKeys, outcome: _Outcome) -> list[pa.Table]:
+        """Return the events of the further rows of keys: copies, and deletes of those that move to other partitions."""
+        further = live.further
+        if not len(further.place):
+            return []
+        deleted = deleted_flags(run.events)
+        rows, nth = pairs_of(run.place, further.place)
+        counts = deleted[rows] | (run.located[rows] == further.partition[nth])
+        winner = outcome.event[further.place]
+        leaves = (winner != ABSENT) & ~deleted[winner] & (run.located[winner] != further.partition)
+        return [
+            run.take(rows[counts], further.group[nth[counts]]),
+            _as_deletes(run.take(winner[leaves], further.group[leaves]), self._rule),
+        ]
+
+
+def _copied(run: _Run, live: LiveKeys) -> list[pa.Table]:
+    """Return a copy of each event for each further row of its key."""
+    rows, nth = pairs_of(run.place, live.further.place)
+    return [run.take(rows, live.further.group[nth])] if len(rows) else []
 
 
 def _as_deletes(events: pa.Table, rule: MergeRule) -> pa.Table:
