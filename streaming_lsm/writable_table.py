@@ -48,6 +48,7 @@ from streaming_lsm.txn.planned_actions import pending_rewrites
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import evolved_columns
 from streaming_lsm.write.intake.tombstones import open_deletes, topics_of
+from streaming_lsm.write.known_entries import KnownEntries
 from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
 from streaming_lsm.write.partition_writer import WriteResult
@@ -69,7 +70,6 @@ from streaming_lsm.write.plan import (
     write_action,
 )
 from streaming_lsm.write.shuffle.routing import Router
-from streaming_lsm.write.written_entries import WrittenEntries
 
 _LOG = logging.getLogger("streaming_lsm.table")
 
@@ -103,7 +103,7 @@ class WritableTable(MaintainedTable):
         check_services(self.options)
         self._groups = LiveFileGroups(numbering_of(self.config))
         self._committed: Timeline | None = None
-        self._written = WrittenEntries()
+        self._known_entries = KnownEntries()
         self._warnings = UnknownFieldWarnings()
         self._is_uncommitted = False
         self._buckets_stored = self._stray_rows_stored = False
@@ -262,7 +262,7 @@ class WritableTable(MaintainedTable):
             file_names=None if versions is None else versions.file_names,
             columns_version=None if versions is None else versions.latest.version,
             logs=self._groups.newest_logs if self._accumulates_keys and not is_replacing else None,
-            written=self._written,
+            known=self._known_entries,
         )
 
     def _lookup_plan(self, timeline: Timeline, operation: str) -> LookupPlan | None:

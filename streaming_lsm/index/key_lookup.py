@@ -98,7 +98,9 @@ class KeyLookup:
             slices = _admitted(slices, file_blooms(self.reader.storage, self.filters_of, _bases(slices)), wanted)
         repeated = np.zeros(len(keys), np.bool_)
         find = partial(find_stored_keys, self.reader, keys=keys, wanted=wanted, by_blooms=self.by_blooms)
-        for number, places in zip(slices, read_in_threads(find, list(slices.values()), self.width), strict=True):
+        for number, places in zip(
+            slices, read_in_threads(find, list(slices.values()), self.reader.storage, self.width), strict=True
+        ):
             repeated[places[found[places] != ABSENT]] = True
             found[places] = number
         if not repeated.any():

@@ -101,7 +101,7 @@ def find_live_rows(
     row = np.full(len(keys), ABSENT, np.int64)
     tables, count = [reader.output_schema.empty_table()], 0
     further: list[Int64s] = []
-    read = read_in_threads(lambda one: _rows(reader, one, keys), [one for _, _, one in slices], width)
+    read = read_in_threads(lambda one: _rows(reader, one, keys), [one for _, _, one in slices], reader.storage, width)
     for (place, group, _), (places, rows) in zip(slices, read, strict=True):
         known = np.unique(places[numbers[places] != ABSENT])
         if len(known):

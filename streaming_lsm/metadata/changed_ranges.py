@@ -58,7 +58,7 @@ def added_ranges(
     rows: dict[str, Sequence[Mapping[str, Any]]] = {
         path: [row for row in found.rows if row["columnName"] in wanted] for path, found in told.items()
     }
-    read = read_in_threads(lambda path: ranges(storage, path, columns), unread, threads)
+    read = read_in_threads(lambda path: ranges(storage, path, columns), unread, storage, threads)
     rows |= zip(unread, read, strict=True)
     return [(partition, dict(row)) for partition, path in paths for row in rows[path]]
 

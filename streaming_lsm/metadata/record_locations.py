@@ -40,7 +40,6 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _LARGE_LOG = 1 << 20
 """Bytes of a log from which it is not read as a whole for a look-up: blocks are requested one by one."""
-_THREADS = 8
 _FAULTS = (CorruptFileError, UnsupportedTable, TableNotFound, OSError)
 _LOG = logging.getLogger(__name__)
 
@@ -225,7 +224,7 @@ class RecordIndex:
             return FoundKeys(task.places[located.keys], located.locations)
 
         result: list[list[FoundKeys]] = [[] for _ in asked]
-        for task, found in zip(tasks, read_in_threads(run, tasks, _THREADS), strict=True):
+        for task, found in zip(tasks, read_in_threads(run, tasks, self.metadata), strict=True):
             result[task.number].append(found)
         return result
 

@@ -21,7 +21,7 @@ from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import delete_log_schema
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.write.written_entries import WrittenEntries
+from streaming_lsm.write.known_entries import KnownEntries
 
 OpenDeletes = Mapping[str, str]
 """Record keys by source (topic and partition): the last event was a delete of the key; its tombstone may follow."""
@@ -231,7 +231,7 @@ class WritePlan:
         may_stray: whether rows may stay in another partition than their partition columns name.
         logs: paths of the newest logs of the latest slices, the oldest first, for accumulated key entries; None if none
             are written.
-        written: key entries of the logs that the open table has written.
+        known: key entries of logs that the open table has written or read.
     """
 
     storage: Storage
@@ -263,7 +263,7 @@ class WritePlan:
     columns_version: int | None = None
     may_stray: bool = False
     logs: Mapping[BucketId, tuple[str, ...]] | None = None
-    written: WrittenEntries = field(default_factory=WrittenEntries, compare=False)
+    known: KnownEntries = field(default_factory=KnownEntries, compare=False)
 
     def at(self, instant: str) -> WritePlan:
         """Set the instant, once the action has begun."""

@@ -118,7 +118,9 @@ def _base_files(files: Mapping[str, Iterable[str]]) -> list[_File]:
 def _filters(context: TableContext, files: Sequence[_File]) -> list[tuple[str, dict[str, object]]]:
     """Read the filters of files, by key."""
     paths = [f"{partition}/{name}" if partition else str(name) for partition, name in files]
-    found = read_in_threads(lambda path: context.readers.bloom(context.storage, path), paths, context.threads)
+    found = read_in_threads(
+        lambda path: context.readers.bloom(context.storage, path), paths, context.storage, context.threads
+    )
     return [
         (filter_key(partition, str(name)), filter_row(bloom[0], name.instant, bloom[1]))
         for (partition, name), bloom in zip(files, found, strict=True)

@@ -205,7 +205,7 @@ def expression_rows(
         for partition, names in changes.added.items()
         for name in names
     ]
-    found = read_in_threads(lambda file: read(storage, file[1], function, column), files, threads)
+    found = read_in_threads(lambda file: read(storage, file[1], function, column), files, storage, threads)
     return [(file[0], row) for file, rows in zip(files, found, strict=True) for row in rows]
 
 

@@ -83,7 +83,7 @@ def _base_files(state: CheckedState) -> Iterator[tuple[str, str]]:
 def _compare(state: CheckedState, files: Sequence[tuple[str, str]], found: _Compared) -> None:
     told = _stored(state, pa.array([filter_key(*file) for file in files], pa.string()))
     paths = [f"{partition}/{name}" if partition else name for partition, name in files]
-    real = read_in_threads(lambda path: state.readers.bloom(state.storage, path), paths, state.threads)
+    real = read_in_threads(lambda path: state.readers.bloom(state.storage, path), paths, state.storage, state.threads)
     found.filters += len(told)
     for file, bloom in zip(files, real, strict=True):
         row = told.get(filter_key(*file))

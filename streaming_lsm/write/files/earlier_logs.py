@@ -23,8 +23,8 @@ from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.log_keys import LogKeys
+from streaming_lsm.write.known_entries import KnownEntries
 from streaming_lsm.write.plan import LogKeyOptions
-from streaming_lsm.write.written_entries import WrittenEntries
 
 _KEYS = pa.schema([(RECORD_KEY, pa.string())])
 
@@ -37,13 +37,13 @@ class EarlierLogs:
         storage: the table's files.
         paths: of the logs, the oldest first; those that were compacted meanwhile do no harm.
         options: how filters are built, and how large an accumulated entry may be.
-        written: the entries of logs that the same open table has written, whose footers need not be read.
+        known: the entries of logs that the same open table has written or read.
     """
 
     storage: Storage
     paths: Sequence[str]
     options: LogKeyOptions
-    written: WrittenEntries
+    known: KnownEntries
 
     def covered_by(self, finished: Sequence[CoveredLog]) -> list[CoveredLog]:
         """Return the logs that the next log of the slice covers.
@@ -59,9 +59,12 @@ class EarlierLogs:
         for name in reversed(list(left)):
             if name in covered:
                 continue
-            block = self.written.of(name) or self._block(left[name])
+            block = self.known.of(name)
             if block is None:
-                break
+                block = self._block(left[name])
+                if block is None:
+                    break
+                self.known.put(name, block)
             added = [log for log in block if log.name in left and log.name not in covered]
             size += sum(map(covered_bytes, added))
             if len(added) > len(covered) + 1 or size > self.options.most_bytes:

@@ -155,7 +155,7 @@ class FileGroupWriter:
         logs, options = self._plan.logs, self._plan.files.log_keys
         if logs is None or options is None:
             return None
-        return EarlierLogs(self._plan.storage, logs.get(group, ()), options, self._plan.written)
+        return EarlierLogs(self._plan.storage, logs.get(group, ()), options, self._plan.known)
 
     def _prepare(self, group: BucketId, name: DataFileName) -> str:
         plan, starts = self._plan, self._plan.starts_group(group)

@@ -17,7 +17,7 @@ from streaming_lsm.format.log.key_entries import CoveredLog, KeyEntry, accumulat
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.query.prune.row_groups import RowGroupCounts
 from streaming_lsm.write.files.earlier_logs import EarlierLogs
-from streaming_lsm.write.written_entries import WrittenEntries
+from streaming_lsm.write.known_entries import KnownEntries
 from tests.oracle.validator import validate
 from tests.support.log_compaction import compact_logs
 from tests.support.small_tables import create, data_files, rows, shown
@@ -266,13 +266,14 @@ def test_an_open_table_does_not_read_the_entries_of_its_own_logs(tmp_path: Path)
 
 
 def test_what_is_kept_of_written_logs_is_bounded_and_stays_behind_in_its_process() -> None:
-    kept = WrittenEntries(most_bytes=1000)
+    kept = KnownEntries(most_bytes=1000)
     logs = [CoveredLog(f"log-{number}", 10, KeyEntry(1, ("a", "b"), None)) for number in range(20)]
     for before, log in enumerate(logs):
-        kept.put(log, logs[max(0, before - 1) : before])
+        for _ in range(2):
+            kept.put(log.name, logs[max(0, before - 1) : before + 1])
     assert kept.of("log-0") is None
-    assert kept.of("log-19") == (logs[19], logs[18])
-    assert sum(kept.of(log.name) is not None for log in logs) == 1000 // (2 * covered_bytes(logs[-1]))
+    assert kept.of("log-19") == logs[18:]
+    assert sum(kept.of(log.name) is not None for log in logs) == 1000 // (200 + 2 * covered_bytes(logs[-1]))
     assert pickle.loads(pickle.dumps(kept)).of("log-19") is None
 
 

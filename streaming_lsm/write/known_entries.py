@@ -1,7 +1,7 @@
-"""Keep the key entries of the logs that an open table has written, for those of the next logs.
+"""Keep the key entries of logs that an open table has written or read, for those of the next logs.
 
-See docs/format/03-native-logs.md, "Key entries". A log of a name is written once, so that what its writer knows of it
-is what its footer says.
+See docs/format/03-native-logs.md, "Key entries". A log of a name is written once: what its writer knows of it is what
+its footer says.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from threading import Lock
 from streaming_lsm.format.log.key_entries import CoveredLog, covered_bytes
 
 _KEPT_BYTES = 16 << 20
+_LEAST_BYTES = 200
+"""Bytes that a log takes without entries."""
 
 
-class WrittenEntries:
+class KnownEntries:
     """Key entries by the names of logs, the newest ones up to a limit; of one open table."""
 
     def __init__(self, most_bytes: int = _KEPT_BYTES) -> None:
@@ -28,24 +30,23 @@ class WrittenEntries:
         self._bytes = 0
         self._lock = Lock()
 
-    def __reduce__(self) -> tuple[type[WrittenEntries], tuple[int]]:
+    def __reduce__(self) -> tuple[type[KnownEntries], tuple[int]]:
         """Leave what is kept behind: a task of another process reads footers."""
-        return WrittenEntries, (self._most_bytes,)
+        return KnownEntries, (self._most_bytes,)
 
-    def put(self, log: CoveredLog, covered: Sequence[CoveredLog]) -> None:
-        """Keep the entry of a log that was finished, and those of the logs that its accumulated entry covers."""
-        block = (log, *covered)
+    def put(self, name: str, block: Sequence[CoveredLog]) -> None:
+        """Keep the entries of a log, which is finished: its own, and those that its accumulated entry has."""
         with self._lock:
-            self._kept[log.name] = block
-            self._bytes += _size(block)
+            self._bytes += _size(block) - (_size(self._kept.pop(name)) if name in self._kept else 0)
+            self._kept[name] = block
             while self._bytes > self._most_bytes:
                 oldest = next(iter(self._kept))
                 self._bytes -= _size(self._kept.pop(oldest))
 
     def of(self, name: str) -> Sequence[CoveredLog] | None:
-        """Return a log and those that it covers; None if it is not kept."""
+        """Return the entries of a log; None if they are not kept."""
         return self._kept.get(name)
 
 
 def _size(block: Sequence[CoveredLog]) -> int:
-    return sum(map(covered_bytes, block))
+    return _LEAST_BYTES + sum(map(covered_bytes, block))
