@@ -7,7 +7,7 @@ HBase key (the *row*, which is Hudi's key, and `KEY_TAIL`), the value, and a zer
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ _LENGTHS = struct.Struct(">ii")
 _ROW = struct.Struct(">h")
 _ONE_HEAD = struct.Struct(">iih")
 _SMALLEST = _HEAD.itemsize + 1
+_LONGEST_ROW = 2**15 - 1
 _FEW_BYTES = 1 << 14
 """Bytes of cells that are followed one by one, which takes less time than to find them all at once."""
 CELL_BYTES = _HEAD.itemsize + len(KEY_TAIL) + 1
@@ -178,6 +179,46 @@ def _followed(data: UInt8s, blocks: Int64s, offsets: Int64s, source: str) -> Cel
         found += cells
     places: Int64s = np.array(found, np.int64).reshape(-1, 4)
     return Cells(data, places[:, 0], places[:, 1], places[:, 2], places[:, 3])
+
+
+def find_cells(blocks: Iterable[tuple[bytes, bytes]]) -> Cells | None:
+    """Find the cells of keys by the bytes of these, without the cells before them.
+
+    A value could hold the bytes of a cell, but no value that Hudi or this package writes: the tail of a key has eight
+    bytes that no text in UTF-8 has.
+
+    Args:
+        blocks: the keys, each with the payload of the block that may have it.
+
+    Returns:
+        Copies of the cells that were found, in the order of the keys; None if a block has to be followed from its first
+        cell on.
+    """
+    cells: list[bytes] = []
+    sizes: list[tuple[int, int]] = []
+    for key, payload in blocks:
+        if len(payload) < _SMALLEST:
+            return None
+        key_size, _, row_size = _ONE_HEAD.unpack_from(payload, 0)
+        if key_size != _ROW.size + row_size + len(KEY_TAIL):
+            return None
+        if len(key) > _LONGEST_ROW:
+            continue
+        at = payload.find(_ROW.pack(len(key)) + key + KEY_TAIL, _LENGTHS.size)
+        if at < 0:
+            continue
+        key_size, value_size = _LENGTHS.unpack_from(payload, at - _LENGTHS.size)
+        end = at + key_size + value_size
+        if key_size != _ROW.size + len(key) + len(KEY_TAIL) or value_size < 0 or end >= len(payload) or payload[end]:
+            return None
+        cells.append(payload[at:end])
+        sizes.append((len(key), value_size))
+    rows, values = np.array(sizes, np.int64).reshape(-1, 2).T
+    keys = rows + (_ROW.size + len(KEY_TAIL))
+    starts = np.cumsum(keys + values) - (keys + values)
+    data = np.frombuffer(b"".join(cells), np.uint8)
+    key_starts, value_starts = starts + _ROW.size, starts + keys
+    return Cells(data, key_starts, key_starts + rows, value_starts, value_starts + values)
 
 
 def _is_chain(heads: Int64s, ends: Int64s, size: int) -> bool:

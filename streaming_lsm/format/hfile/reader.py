@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.buffers import take
+from streaming_lsm.arrow.buffers import Array, take
 from streaming_lsm.arrow.columns import Int64s, flags, pc
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.block import (
@@ -32,7 +32,7 @@ from streaming_lsm.format.hfile.block import (
     read_block,
     supported_codec,
 )
-from streaming_lsm.format.hfile.cells import Cells, decode_cells
+from streaming_lsm.format.hfile.cells import Cells, decode_cells, find_cells
 from streaming_lsm.format.hfile.index import Pointers, blocks_of, data_blocks, out_of_order, root_entries
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES, Trailer, decode_file_info
 
@@ -45,6 +45,8 @@ _RANGE_BYTES = 8 << 20
 """Bytes of neighbouring blocks that are read at a time; one block at least."""
 _PART_BYTES = 1 << 20
 """Bytes of uncompressed blocks that are decoded together, so that their cells fit the CPU cache; one block at least."""
+_FEW_OF_A_BLOCK = 4
+"""Keys for each block up to which the cells of a block are found by their bytes, which costs for each key."""
 _SCANNED_CELLS = 1 << 20
 """Cells among which a scan looks for its keys at a time: the set of keys is built anew each time."""
 _FEW_CELLS = 256
@@ -188,6 +190,10 @@ class HFile:
             CorruptFileError: a block is damaged.
         """
         blocks, nth = blocks_of(self.blocks.keys, keys)
+        numbers = np.unique(blocks)
+        # A checksum covers what is compressed: then its cells need not be followed from the first one on.
+        if self._codec is Codec.GZIP and len(nth) <= _FEW_OF_A_BLOCK * len(numbers):
+            return _gathered(self._sought(numbers, blocks, take(keys, nth)))
 
         def wanted() -> Iterator[Cells]:
             for numbers, found in self._read(np.unique(blocks).tolist()):
@@ -243,8 +249,33 @@ class HFile:
 
         return _gathered(wanted())
 
+    def _sought(self, numbers: Int64s, blocks: Int64s, keys: Array) -> Iterator[Cells]:
+        """Yield the cells of few keys of each block.
+
+        Args:
+            numbers: the blocks, ascending, int64 (m,).
+            blocks: a block that may contain each key, ascending, int64 (n,).
+            keys: the keys (n,).
+        """
+        for part, payloads in self._payloads(numbers):
+            near = slice(*np.searchsorted(blocks, (part[0], part[-1] + 1)).tolist())
+            asked = np.flatnonzero(np.isin(blocks[near], part))  # others are empty
+            nth = np.searchsorted(part, blocks[near][asked]).tolist()
+            texts: list[Any] = take(keys, near.start + asked).to_pylist()
+            found = find_cells(zip(texts, (payloads[place] for place in nth), strict=True))
+            if found is None:
+                decoded = self._decoded(part, payloads)
+                yield decoded.at(flags(pc.is_in(decoded.keys, value_set=pa.array(texts, pa.binary()))))
+            else:
+                yield found
+
     def _read(self, numbers: Sequence[int] | Int64s) -> Iterator[tuple[list[int], Cells]]:
         """Read some blocks, given by their indices in ascending order; yield those of `_PART_BYTES` together."""
+        for part, payloads in self._payloads(numbers):
+            yield part, self._decoded(part, payloads)
+
+    def _payloads(self, numbers: Sequence[int] | Int64s) -> Iterator[tuple[list[int], list[bytes]]]:
+        """Read some blocks as `_read` does; yield their indices and their payloads, without those that are empty."""
         part: list[int] = []
         payloads: list[bytes] = []
         size = 0
@@ -258,10 +289,10 @@ class HFile:
                     payloads.append(payload)
                     size += len(payload)
                 if size >= _PART_BYTES:
-                    yield part, self._decoded(part, payloads)
+                    yield part, payloads
                     part, payloads, size = [], [], 0
         if part:
-            yield part, self._decoded(part, payloads)
+            yield part, payloads
 
     def _near(self, numbers: Sequence[int] | Int64s) -> Iterator[list[int]]:
         """Group blocks that are near each other, up to `_RANGE_BYTES`, or one block."""
