@@ -24,8 +24,8 @@ from streaming_lsm.config import CONFLICT_RETRIES, Options
 from streaming_lsm.errors import LsmError, WriteConflict
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.lock.runtime import Runtime
-from streaming_lsm.metadata import record_locations
 from streaming_lsm.services.compaction.runner import OperationTask
+from streaming_lsm.storage import parallel
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.timeline.action_kind import CLUSTERING
@@ -193,7 +193,7 @@ def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator
 
     with (
         _without_locks(Timeline),
-        mock.patch.object(record_locations, "_THREADS", 1),
+        mock.patch.object(parallel, "_MOST_THREADS", 1),
         mock.patch.object(uuid, "uuid4", partial(_numbered_uuid, itertools.count())),
         mock.patch.object(streaming_lsm.readable_table, "open_storage", opened),
         mock.patch.object(streaming_lsm.table, "write_with_retries", told),
