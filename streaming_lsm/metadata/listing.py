@@ -7,7 +7,7 @@ Both listings contain the files of completed actions only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -57,9 +57,13 @@ ChoosePartitions = Callable[[Sequence[str]], Flags]
 """Tells which of some partition paths are asked for."""
 
 
-def metadata_listing(storage: Storage, data: Timeline) -> PartitionFiles:
-    """List the table's partitions and files by its metadata table; raises as `listed_files`."""
-    found = listed_files(storage, data)
+def metadata_listing(storage: Storage, data: Timeline, only: Collection[str] | None = None) -> PartitionFiles:
+    """List the table's files by its metadata table, those of all partitions or of some; raises as `listed_files`."""
+
+    def chosen(paths: Sequence[str]) -> Flags:
+        return np.array([only is None or path in only for path in paths], np.bool_)
+
+    found = listed_files(storage, data, None if only is None else chosen)
     files: PartitionFiles = {path: {} for path in found.partitions}
     of_partitions = [files[path] for path in found.partitions]
     rows = zip(found.partition.tolist(), text_list(found.names), found.sizes.tolist(), strict=True)

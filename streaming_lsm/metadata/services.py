@@ -8,6 +8,7 @@ is due.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -318,10 +319,14 @@ def _clean(
 
 def _old_files(metadata: Storage, timeline: Timeline, kept: KeptPartition) -> list[LogName | BaseFileName]:
     """List the files of a partition's slices that are older than the newest two of their file group."""
-    names = metadata.names(kept.name)
+    of_groups: dict[str, list[str]] = defaultdict(list)
+    for text in metadata.names(kept.name):
+        name = parse_file_name(text)
+        if name is not None:
+            of_groups[name.file_id].append(text)
     old: list[LogName | BaseFileName] = []
     for group in kept.groups:
-        bases, logs = visible_files(timeline, names, group)
+        bases, logs = visible_files(timeline, of_groups[group.file_id], group)
         instants = sorted({base.instant for base in bases})
         if len(instants) > _KEPT_SLICES:
             first_kept = instants[-_KEPT_SLICES]

@@ -202,12 +202,13 @@ class MetadataTable:
         self.open(data, living)
         if self._timeline is None:
             return
+        places = [path.rpartition("/")[::2] for path in files]
         try:
-            listing = metadata_listing(self._storage, data)
+            listing = metadata_listing(self._storage, data, {partition for partition, _ in places})
         except DAMAGE as error:
             self.drop(str(error))
             return
-        for partition, _, name in (path.rpartition("/") for path in files):
+        for partition, name in places:
             if name in listing.get(partition, ()):
                 self.drop(f"it lists {name} of a write that is rolled back")
                 return
@@ -277,7 +278,7 @@ class MetadataTable:
                 commit = CommitMetadata.decode(data, action.path)
             changes = FileChanges.of(action, data, commit)
             if changes.deleted and self._data is not None:
-                changes = changes.known_to(metadata_listing(self._storage, self._data))
+                changes = changes.known_to(metadata_listing(self._storage, self._data, changes.deleted))
             records = self._records(RecordedAction(action, data, changes, self._data, commit))
             completed = commit_records(
                 metadata=self._metadata,

@@ -8,8 +8,8 @@ more. Compactions and cleans do not change locations.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from streaming_lsm.format.table.properties import BUCKET_INDEX, GLOBAL_INDEXES, 
 from streaming_lsm.metadata.changed_keys import GroupKeys, KeysSince, Texts
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
-from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice, is_first
+from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice, counted_instants, is_first
 from streaming_lsm.metadata.partitions.base import (
     Encoded,
     NewPartition,
@@ -66,6 +66,7 @@ class RecordIndexPartition:
         may_repeat: whether a record key may have rows in several partitions of the table.
         has_buckets: whether the writer's index is that of buckets.
         definition: see `KeptPartition`.
+        begun: instants of the logs of partitions of the table without a base file, by partition path.
     """
 
     context: TableContext
@@ -74,6 +75,7 @@ class RecordIndexPartition:
     may_repeat: bool
     has_buckets: bool
     definition: str | None
+    begun: Mapping[str | None, frozenset[str]] = field(default_factory=dict)
     name = PARTITION
     columns: Sequence[str] = ()
 
@@ -88,38 +90,55 @@ class RecordIndexPartition:
         if commit is None:
             return []
         data = check_rows_known(context.load_timeline, action.data, running, commit, PARTITION)
+        counts = counted_instants(data)
+        unsettled = frozenset(path for path, instants in self.begun.items() if not any(map(counts, instants)))
         found = list(context.readers.keys.changed(context.storage, data, running, commit))
         is_unknown = commit.operation_type in _TAKES_KEYS_AS_NEW and not self.has_buckets
         may_repeat = is_unknown or (self.may_repeat and None in self.shards)
-        return self.located(found, self._elsewhere(found, data) if may_repeat else {})
+        return self.located(found, self._elsewhere(found, data) if may_repeat else {}, unsettled)
 
-    def located(self, found: Sequence[GroupKeys], elsewhere: Mapping[str | None, Texts]) -> list[NewRecords]:
+    def located(
+        self,
+        found: Sequence[GroupKeys],
+        elsewhere: Mapping[str | None, Texts],
+        unsettled: Set[str | None] = frozenset(),
+    ) -> list[NewRecords]:
         """Return the records of keys of the table's file groups.
 
         Args:
             found: the keys.
             elsewhere: keys that are not deleted, as another file group has a row of them; under None for a global
                 index, else by partition path of the table.
+            unsettled: partition paths whose shards were made by actions that are not completed, and may be undone.
         """
         if None in self.shards:
             return self._changed(found, self.shards[None], elsewhere.get(None, _NONE))
         of_paths = defaultdict(list)
         for one in found:
             of_paths[one.partition].append(one)
-        return [new for path in sorted(of_paths) for new in self._of_partition(path, of_paths[path], elsewhere)]
+        return [
+            new
+            for path in sorted(of_paths)
+            for new in self._of_partition(path, of_paths[path], elsewhere, is_settled=path not in unsettled)
+        ]
 
     def _of_partition(
-        self, path: str, of_path: Sequence[GroupKeys], elsewhere: Mapping[str | None, Texts]
+        self, path: str, of_path: Sequence[GroupKeys], elsewhere: Mapping[str | None, Texts], *, is_settled: bool
     ) -> list[NewRecords]:
-        """Return the records of the shards of a partition; a new one gets shards, all of which get a log."""
+        """Return the records of the shards of a partition.
+
+        A new one gets shards, all of which get a log. So do those that are not settled: their number would be another
+        one if what made them is undone.
+        """
         shards = self.shards.get(path)
-        if shards is not None:
+        if shards is not None and is_settled:
             return self._changed(of_path, shards, elsewhere.get(path, _NONE))
-        count = _sizing(self.context.options, is_partitioned=True).shards(sum(len(one.live) for one in of_path))
-        made = _new_shards(count, path)
-        new = {one.group.file_id: one for one in self._changed(of_path, made, _NONE)}
+        if shards is None:
+            count = _sizing(self.context.options, is_partitioned=True).shards(sum(len(one.live) for one in of_path))
+            shards = _new_shards(count, path)
+        new = {one.group.file_id: one for one in self._changed(of_path, shards, elsewhere.get(path, _NONE))}
         none: Any = pa.array([], pa.binary())
-        return [new.get(name) or NewRecords(MetadataFileGroup(PARTITION, name), none, none) for name in made]
+        return [new.get(name) or NewRecords(MetadataFileGroup(PARTITION, name), none, none) for name in shards]
 
     def _changed(self, found: Sequence[GroupKeys], shards: Sequence[str], elsewhere: Texts) -> list[NewRecords]:
         """Return the records of shards; keys that are `elsewhere` are not deleted."""
@@ -280,7 +299,8 @@ class RecordIndexKind:
         """
         options = context.options
         timeline, names = context.load_timeline(), context.metadata.names(name)
-        shards = by_partition(one.group.file_id for one in MetadataFileSlice.newest_of_all(timeline, names, name))
+        slices = {one.group.file_id: one for one in MetadataFileSlice.newest_of_all(timeline, names, name)}
+        shards = by_partition(slices)
         parsed = [found for text in names if (found := parse_file_name(text)) is not None]
         if self.asked(options).get(name) and options[config.PARTITIONED_RECORD_INDEX] == (None in shards):
             raise UnsupportedTable("the options ask for another form, global or by partition")
@@ -291,7 +311,13 @@ class RecordIndexKind:
             and properties["hoodie.table.type"] == "MERGE_ON_READ"
         ):
             raise UnsupportedTable(f"another program wrote {foreign[0]}, which may lack keys that are in logs only")
-        return _partition(context, shards, properties, PARTITION if DEFINITIONS_KEY in properties else None)
+        begun = {
+            path: frozenset(log.instant for file_id in file_ids for log in slices[file_id].logs)
+            for path, file_ids in shards.items()
+            if all(slices[file_id].base is None for file_id in file_ids)
+        }
+        kept = _partition(context, shards, properties, PARTITION if DEFINITIONS_KEY in properties else None)
+        return replace(kept, begun=begun)
 
     def build(self, name: str, context: TableContext, snapshot: Snapshot) -> NewPartition:
         """Build the partition, with the locations of all keys that have a row.

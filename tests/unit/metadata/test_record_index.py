@@ -20,6 +20,7 @@ from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.metadata import services
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice
 from streaming_lsm.metadata.index_build import IndexBuild
+from streaming_lsm.metadata.partitions import record_index
 from streaming_lsm.metadata.partitions.base import TableContext
 from streaming_lsm.metadata.partitions.record_index import RecordIndexKind
 from streaming_lsm.metadata.record_locations import RecordIndex
@@ -201,6 +202,36 @@ def test_a_shard_of_a_former_index_is_not_missed_in_one_that_was_made_again(
     assert [found.message for found in caplog.records if found.levelname == "WARNING"] == []
     assert has_index(tmp_path)
     assert assert_locations(tmp_path) == 2
+
+
+def test_all_shards_get_a_log_while_what_made_them_may_be_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one(key: str, part: str, step: int) -> pa.Table:
+        return pa.table([[key], [part], [step], [False], [step]], schema_of(""))
+
+    def logs() -> int:
+        return len(list((tmp_path / ".hoodie/metadata/record_index").glob("record-index-z-*.log.hfile")))
+
+    options = {
+        **OPTIONS,
+        **LOCATED_BY_PARTITION,
+        "hoodie.metadata.partitioned.record.index.min.filegroup.count": 3,
+        "hoodie.metadata.partitioned.record.index.max.filegroup.count": 3,
+        "hoodie.metadata.compact.max.delta.commits": 99,
+    }
+    table = LsmTable.create(tmp_path, schema_of(""), options)
+    for step in (1, 2):
+        table.upsert(one("a", "x", step))
+    counts = []
+    for step, key in enumerate("abc", 3):
+        if key == "b":  # as if the write of "a" was not completed yet
+            monkeypatch.setattr(record_index, "counted_instants", lambda _: lambda _: False)
+        table.upsert(one(key, "z", step))
+        monkeypatch.undo()
+        counts.append(logs())
+    assert counts == [3, 6, 7]
+    assert assert_locations(tmp_path) == 4
 
 
 LOOKED_UP: dict[str, dict[str, object]] = {
