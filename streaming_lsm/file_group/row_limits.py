@@ -91,6 +91,7 @@ class RowLimits:
     columns: Sequence[str]
     batch_bytes: int
     _known: dict[int, int | None] = field(default_factory=dict, init=False, repr=False)
+    _read_chunks: list[list[ColumnChunk]] = field(default_factory=list, init=False, repr=False)
 
     def rows(self, place: int) -> int | None:
         """Return the maximum rows of a batch of row group `place`; None for no limit.
@@ -186,9 +187,12 @@ class RowLimits:
     def _wanted(self) -> frozenset[str]:
         return frozenset(self.columns)
 
-    @cached_property
+    @property
     def _chunks(self) -> list[list[ColumnChunk]]:
-        return read_column_chunks(self.source, self.path)
+        # No `cached_property`, which in Python 3.11 lets one thread read at a time.
+        if not self._read_chunks:
+            self._read_chunks.extend(read_column_chunks(self.source, self.path))
+        return self._read_chunks
 
     @cached_property
     def _dictionaries(self) -> pq.ParquetFile:
