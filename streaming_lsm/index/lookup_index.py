@@ -6,7 +6,7 @@ See docs/indexes.md. `LookupPlan` is made by the driver, `LookupIndex` serves on
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,7 +109,7 @@ class LookupIndex:
             partition[here] = numbers[found.partition[here]]
             group[here] = self.groups.add(BucketIds(found.partitions, found.partition[here], found.number[here]))
             of_further = self.groups.add(BucketIds(found.partitions, further.partition, further.group))
-            further = FurtherRows(further.place, numbers[further.partition], of_further)
+            further = replace(further, partition=numbers[further.partition], group=of_further)
         if found.indexed is not None:
             told = np.flatnonzero(found.indexed)
             ids = BucketIds(found.partitions, found.partition[told], found.number[told])

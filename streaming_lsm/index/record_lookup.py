@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s, int64s
+from streaming_lsm.index.base import no_places
 from streaming_lsm.index.key_lookup import FoundGroups, KeyLookup
 from streaming_lsm.index.live_file_group import LiveFileGroup
-from streaming_lsm.index.live_rows import ABSENT, LiveRows, find_live_rows
+from streaming_lsm.index.live_rows import ABSENT, FurtherRows, LiveRows, find_live_rows
 from streaming_lsm.metadata.record_locations import RecordIndex, known_locations, open_record_index
 from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.timeline.cache import TimelineCache
@@ -80,7 +81,8 @@ class RecordLookup:
         fields = [schema.field(name) for name in self.files.reader.rule.ordering_fields]
         nulls: Any = [pa.nulls(len(keys), field.type) for field in fields]
         ordering = pa.table(nulls, schema=pa.schema([field.with_nullable(True) for field in fields]))
-        return LiveRows(tuple(self.files.groups), partition, number, ordering, partition != ABSENT)
+        further = FurtherRows(no_places(), no_places(), no_places(), ordering.slice(0, 0))
+        return LiveRows(tuple(self.files.groups), partition, number, ordering, further, partition != ABSENT)
 
     def _confirmed(self, found: LiveRows, located: _Located) -> LiveRows:
         """Flag the live rows that are where the record index locates their keys."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
+
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.metadata.group_files import LogName, log_name
 from streaming_lsm.format.metadata.schema import metadata_schema
@@ -21,7 +23,7 @@ _KEPT_BYTES = 8 << 20
 
 
 class LoggedRecords:
-    """Records of logs, up to a limit; of one open table."""
+    """Records of logs, the newest ones up to a limit; of one open table."""
 
     def __init__(self, most_bytes: int = _KEPT_BYTES) -> None:
         """Keep nothing yet.
@@ -46,10 +48,15 @@ class LoggedRecords:
             native: whether its logs are native.
         """
         for new in records:
-            if new.deleted is None and self._bytes + _size(new) <= self._most_bytes:
+            if new.deleted is None and _size(new) <= self._most_bytes:
                 path = f"{new.group.partition}/{log_name(new.group.file_id, commit.requested, native=native)}"
-                self._kept[path, commit.completed or ""] = new
+                self._kept[path, commit.completed or ""] = replace(
+                    new, keys=_owned(new.keys), values=_owned(new.values)
+                )
                 self._bytes += _size(new)
+        # Those that are left are of former slices if another process compacts the metadata table.
+        while self._bytes > self._most_bytes:
+            self._bytes -= _size(self._kept.pop(next(iter(self._kept))))
 
     def known_to(self, found: MetadataFileSlice, timeline: Timeline) -> MetadataFileSlice:
         """Return a slice of a timeline of the metadata table with the records of its logs that are kept."""
@@ -68,6 +75,14 @@ class LoggedRecords:
 
 def _size(records: NewRecords) -> int:
     return records.keys.nbytes + records.values.nbytes
+
+
+def _owned(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Copy values that keep the larger buffers of others alive."""
+    if values.get_total_buffer_size() <= 2 * values.nbytes:
+        return values
+    none: pa.BinaryArray = pa.array([], pa.binary())
+    return pa.concat_arrays([none, values])
 
 
 def _cells(records: NewRecords, path: str) -> StoredCells:

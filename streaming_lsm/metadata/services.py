@@ -351,6 +351,12 @@ def _archive(metadata: Storage, timeline: Timeline, left: Sequence[MetadataFileS
     first_kept = min([_second_last(timeline), *(log.instant for one in left for log in _logs_of_writes(one))])
     writer, history = HistoryWriter(metadata, lock.verify), timeline.history
     actions = list(takewhile(lambda action: (action.completed or "~") < first_kept, timeline.instants))
+    # What made a partition, whose instant precedes all others, tells the files of a former one of that name from those
+    # that are lost, as long as there is an older action.
+    left_over = min((found.completed or "~" for found in timeline.instants[len(actions) :]), default="~")
+    actions = list(
+        takewhile(lambda action: not is_first(action.requested) or (action.completed or "~") < left_over, actions)
+    )
     chosen = [action for action in actions if not history.has(action)]
     added = list(read_archived(metadata, timeline, chosen))
     try:

@@ -118,7 +118,7 @@ class BatchResult:
         return replace(
             numbers,
             rows_in=numbers.rows_in + dropped,
-            rows_replaced=numbers.rows_replaced + dropped,
+            rows_replaced=numbers.rows_replaced + dropped + sent.rows_added,
             peak_bytes=max(numbers.peak_bytes, sent.peak_bytes),
             dead_letters=numbers.dead_letters + sent.dead_letters,
             unknown_fields=added([numbers.unknown_fields, sent.unknown_fields]),

@@ -1,7 +1,7 @@
 """Keep the key entries of logs that an open table has written or read, for those of the next logs.
 
-See docs/format/03-native-logs.md, "Key entries". A log of a name is written once: what its writer knows of it is what
-its footer says.
+See docs/format/03-native-logs.md, "Key entries". A log of a path is written once: what its writer knows of it is what
+its footer says. Logs of several partitions may have one name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LEAST_BYTES = 200
 
 
 class KnownEntries:
-    """Key entries by the names of logs, the newest ones up to a limit; of one open table."""
+    """Key entries by the paths of logs, the newest ones up to a limit; of one open table."""
 
     def __init__(self, most_bytes: int = _KEPT_BYTES) -> None:
         """Keep nothing yet.
@@ -34,18 +34,18 @@ class KnownEntries:
         """Leave what is kept behind: a task of another process reads footers."""
         return KnownEntries, (self._most_bytes,)
 
-    def put(self, name: str, block: Sequence[CoveredLog]) -> None:
+    def put(self, path: str, block: Sequence[CoveredLog]) -> None:
         """Keep the entries of a log, which is finished: its own, and those that its accumulated entry has."""
         with self._lock:
-            self._bytes += _size(block) - (_size(self._kept.pop(name)) if name in self._kept else 0)
-            self._kept[name] = block
+            self._bytes += _size(block) - (_size(self._kept.pop(path)) if path in self._kept else 0)
+            self._kept[path] = block
             while self._bytes > self._most_bytes:
                 oldest = next(iter(self._kept))
                 self._bytes -= _size(self._kept.pop(oldest))
 
-    def of(self, name: str) -> Sequence[CoveredLog] | None:
+    def of(self, path: str) -> Sequence[CoveredLog] | None:
         """Return the entries of a log; None if they are not kept."""
-        return self._kept.get(name)
+        return self._kept.get(path)
 
 
 def _size(block: Sequence[CoveredLog]) -> int:

@@ -42,6 +42,7 @@ class TaskNumbers:
     Attributes:
         rows_in: events taken in; those set aside as dead letters are not among them.
         rows_kept, rows_deleted: rows and deletes handed over to be written.
+        rows_added: deletes of rows that move, and copies of events for further rows of their keys.
         rows_replaced: events that another one of the same key in the same batch made void.
         spilled_bytes: bytes of sorted runs written to disk.
         peak_bytes: the most memory that one task has counted at a time.
@@ -56,6 +57,7 @@ class TaskNumbers:
     rows_in: int = 0
     rows_kept: int = 0
     rows_deleted: int = 0
+    rows_added: int = 0
     rows_replaced: int = 0
     spilled_bytes: int = 0
     peak_bytes: int = 0
@@ -74,6 +76,7 @@ class TaskNumbers:
             rows_in=sum(part.rows_in for part in found),
             rows_kept=sum(part.rows_kept for part in found),
             rows_deleted=sum(part.rows_deleted for part in found),
+            rows_added=sum(part.rows_added for part in found),
             rows_replaced=sum(part.rows_replaced for part in found),
             spilled_bytes=sum(part.spilled_bytes for part in found),
             peak_bytes=max((part.peak_bytes for part in found), default=0),

@@ -259,10 +259,10 @@ class HFile:
         """
         for part, payloads in self._payloads(numbers):
             near = slice(*np.searchsorted(blocks, (part[0], part[-1] + 1)).tolist())
-            asked = np.flatnonzero(np.isin(blocks[near], part))  # others are empty
-            nth = np.searchsorted(part, blocks[near][asked]).tolist()
-            texts: list[Any] = take(keys, near.start + asked).to_pylist()
-            found = find_cells(zip(texts, (payloads[place] for place in nth), strict=True))
+            of_block = dict(zip(part, payloads, strict=True))
+            texts: list[Any] = keys.slice(near.start, near.stop - near.start).to_pylist()
+            asked = sorted(set(zip(blocks[near].tolist(), texts, strict=True)))
+            found = find_cells((key, of_block[number]) for number, key in asked if number in of_block)
             if found is None:
                 decoded = self._decoded(part, payloads)
                 yield decoded.at(flags(pc.is_in(decoded.keys, value_set=pa.array(texts, pa.binary()))))

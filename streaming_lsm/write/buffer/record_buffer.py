@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ class RecordBuffer:
         budget: the shares of the memory.
         meter: what of it is in use.
         rows_in: events taken in.
+        rows_added: deletes of rows that move, and copies of events for further rows of their keys.
         rows_kept, rows_deleted: rows and deletes handed over.
         spilled_bytes: bytes written to disk.
         unordered_deletes: whether some events are deletes without an ordering value.
@@ -50,7 +51,7 @@ class RecordBuffer:
         """Create an empty buffer for one task of `plan`; `intake` checks its batches, by default an `EventIntake`."""
         self.budget = Budget(plan.buffer_bytes)
         self.meter = Meter()
-        self.rows_in = self.rows_kept = self.rows_deleted = self.spilled_bytes = 0
+        self.rows_in = self.rows_added = self.rows_kept = self.rows_deleted = self.spilled_bytes = 0
         self.unordered_deletes = False
         self._drained: Timed[FileGroupChanges] = Timed(())
         self._plan = plan
@@ -121,7 +122,16 @@ class RecordBuffer:
 
     def _from_memory(self) -> Iterator[FileGroupChanges]:
         self.meter.count("sort", self._held.sorting - self._held.bytes)
-        events = self._intake.settled(self._held.take())
+        settled = self._settled()
+        parts = [next(settled)]
+        for part in settled:
+            parts.append(part)
+            if sum(2 * one.nbytes + SORT_BYTES * len(one) for one in parts) > self.budget.total // 2:
+                self._keep(self._sorted_runs(chain(_released(parts), settled)))
+                yield from self._merged()
+                return
+        events = parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
+        del parts
         found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
         self.meter.count("sort", ORDER_BYTES * len(events))
         deduplicator = Deduplicator(self._plan, self._intake.shape, events, stay=True)
@@ -135,7 +145,10 @@ class RecordBuffer:
             self._spill()
         runs: list[EventRun] = [*self._runs]
         if self._held.rows:
-            runs.append(self._held_run())
+            held = self._held_runs()
+            first = next(held)
+            self._keep(held)
+            runs = [*self._runs, first]
         for code in sorted({code for run in runs for code in run.codes}):
             for events, found in merged_blocks(runs, code, shape, self.budget.block):
                 self._count_loaded(events)
@@ -146,13 +159,9 @@ class RecordBuffer:
     def _spill(self) -> None:
         """Sort the pending events into a run on disk. Too many runs are merged."""
         self.meter.count("sort", self._held.sorting - self._held.bytes)
-        run = self._held_run()
-        self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
-        del run
+        self._keep(self._held_runs())
         self.meter.count("events", 0)
         self.meter.count("sort", 0)
-        if len(self._runs) >= self.budget.fan_in:
-            self._merge_runs()
         pa.default_memory_pool().release_unused()
 
     def _merge_runs(self) -> None:
@@ -177,12 +186,31 @@ class RecordBuffer:
         self.spilled_bytes += run.bytes
         return run
 
-    def _held_run(self) -> MemoryRun:
-        """Remove the pending events and return them as a sorted run, without those that can no longer count."""
-        events = self._intake.settled(self._held.take())
-        found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
+    def _held_runs(self) -> Iterator[MemoryRun]:
+        """Remove the pending events and yield them as sorted runs, without those that can no longer count."""
+        return self._sorted_runs(self._settled())
+
+    def _settled(self) -> Iterator[pa.Table]:
+        """Remove the pending events and find their file groups; see `Intake.settled`."""
+        events = self._held.take()
+        self.rows_added -= len(events)
+        for part in self._intake.settled(events):
+            self.rows_added += len(part)
+            yield part
+
+    def _sorted_runs(self, parts: Iterable[pa.Table]) -> Iterator[MemoryRun]:
         rule = self._plan.reducing_rule
-        return MemoryRun(events, found.order if rule is None else reduced(events, found, rule), self.budget.batch)
+        for events in parts:
+            found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
+            order = found.order if rule is None else reduced(events, found, rule)
+            yield MemoryRun(events, order, self.budget.batch)
+
+    def _keep(self, runs: Iterable[MemoryRun]) -> None:
+        """Write runs to disk. Too many are merged."""
+        for run in runs:
+            self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
+            if len(self._runs) >= self.budget.fan_in:
+                self._merge_runs()
 
     def _count_loaded(self, events: pa.Table) -> None:
         """Count the memory of merging loaded `events`: the events, their joined copy, sorting and gathering.
@@ -198,3 +226,9 @@ class RecordBuffer:
             run.close()
         self._runs.clear()
         self.meter.clear()
+
+
+def _released(parts: list[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables, and keep none."""
+    while parts:
+        yield parts.pop(0)

@@ -59,12 +59,12 @@ class EarlierLogs:
         for name in reversed(list(left)):
             if name in covered:
                 continue
-            block = self.known.of(name)
+            block = self.known.of(left[name])
             if block is None:
                 block = self._block(left[name])
                 if block is None:
                     break
-                self.known.put(name, block)
+                self.known.put(left[name], block)
             added = [log for log in block if log.name in left and log.name not in covered]
             size += sum(map(covered_bytes, added))
             if len(added) > len(covered) + 1 or size > self.options.most_bytes:

@@ -217,6 +217,6 @@ class NativeLogWriter:
             if log.entry is not None:
                 finished.append(CoveredLog(str(log.name), stat.total_bytes, log.entry))
                 if self._target.earlier is not None:
-                    self._target.earlier.known.put(finished[-1].name, (finished[-1], *covered))
+                    self._target.earlier.known.put(stat.path, (finished[-1], *covered))
             yield stat
         self._files.close()

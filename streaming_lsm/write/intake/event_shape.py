@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,3 +79,8 @@ def codes(events: pa.Table | pa.RecordBatch) -> Int64s:
 def event_keys(events: pa.Table) -> pa.StringArray:
     """Return the record keys of events as one array."""
     return strings(events.column(RECORD_KEY))
+
+
+def parts_of(count: int, size: int) -> Iterator[slice]:
+    """Cut `count` rows into parts of at most `size`."""
+    return (slice(first, first + size) for first in range(0, count, max(size, 1)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from streaming_lsm.index.base import GroupNumbers, Index
 from streaming_lsm.index.lookup_index import LookupIndex
 from streaming_lsm.index.table_index import index_of
 from streaming_lsm.write.intake import control_columns
-from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes, event_keys
+from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes, event_keys, parts_of
 from streaming_lsm.write.intake.partition_moves import PartitionMoves
 from streaming_lsm.write.intake.tombstones import LastEvents, events_before, repeated_tombstones
 from streaming_lsm.write.plan import DELETE, WritePlan
@@ -42,8 +43,12 @@ class Intake(Protocol):
         """Check a batch and return the events that count."""
         ...
 
-    def settled(self, events: pa.Table) -> pa.Table:
-        """Find the file groups of the events of a run; they have one chunk a column."""
+    def settled(self, events: pa.Table) -> Iterator[pa.Table]:
+        """Find the file groups of the events of a run; they have one chunk a column.
+
+        Returns:
+            The events; then, some at a time, copies of those of keys that have rows in further file groups, for these.
+        """
         ...
 
     @property
@@ -93,8 +98,8 @@ class EventIntake:
         events = pa.RecordBatch.from_arrays(columns, schema=self.shape.schema)
         return events.filter(pa.array(~repeats)) if repeats.any() else events
 
-    def settled(self, events: pa.Table) -> pa.Table:
-        """Find the file groups of the events of a run; they have one chunk a column.
+    def settled(self, events: pa.Table) -> Iterator[pa.Table]:
+        """Find the file groups of the events of a run; see `Intake.settled`.
 
         Raises:
             CorruptFileError: a file of the table, in which keys are looked up, is missing or damaged.
@@ -152,8 +157,8 @@ class EventIntake:
             raise RecordError(f"the delete of key {key!r} has some of the ordering fields {fields}; give all or none")
 
 
-def settled_events(events: pa.Table, located: Int64s, index: Index, moves: PartitionMoves | None) -> pa.Table:
-    """Set the file groups of the events of a run.
+def settled_events(events: pa.Table, located: Int64s, index: Index, moves: PartitionMoves | None) -> Iterator[pa.Table]:
+    """Set the file groups of the events of a run; see `Intake.settled`.
 
     Args:
         events: one chunk a column.
@@ -163,13 +168,13 @@ def settled_events(events: pa.Table, located: Int64s, index: Index, moves: Parti
     """
     place = events.schema.get_field_index(CODE)
     if moves is not None:
-        return moves.settled(events.set_column(place, CODE, pa.array(located)))
+        yield from moves.settled(events.set_column(place, CODE, pa.array(located)))
+        return
     found = index.settle(event_keys(events), located)
-    settled = events if found.groups is located else events.set_column(place, CODE, pa.array(found.groups))
-    if not len(found.copied):
-        return settled
-    copies = events.take(pa.array(found.copied, pa.int64())).set_column(place, CODE, pa.array(found.copies))
-    return pa.concat_tables([settled, copies]).combine_chunks()
+    yield events if found.groups is located else events.set_column(place, CODE, pa.array(found.groups))
+    for some in parts_of(len(found.copied), len(events)):
+        copies = events.take(pa.array(found.copied[some], pa.int64()))
+        yield copies.set_column(place, CODE, pa.array(found.copies[some])).combine_chunks()
 
 
 def partition_moves(plan: WritePlan, index: Index) -> PartitionMoves | None:

@@ -6,19 +6,21 @@ inserted in the other, or, if rows do not move, updated where it is. See docs/in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s, pc
-from streaming_lsm.index.live_rows import ABSENT
+from streaming_lsm.index.base import no_places
+from streaming_lsm.index.live_rows import ABSENT, FurtherRows
 from streaming_lsm.index.lookup_index import LiveKeys, LookupIndex, pairs_of
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.wanted_keys import ascending_keys
-from streaming_lsm.write.intake.event_shape import ARRIVAL, CODE, FLAGS, codes, deleted_flags, event_keys
+from streaming_lsm.write.intake.event_shape import ARRIVAL, CODE, FLAGS, codes, deleted_flags, event_keys, parts_of
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,18 @@ class PartitionMoves:
         self._rule, self._index, self._moves = rule, index, moves
         self._settled: tuple[pa.StringArray, LiveKeys] | None = None
 
-    def settled(self, events: pa.Table) -> pa.Table:
+    def settled(self, events: pa.Table) -> Iterator[pa.Table]:
         """Find the file groups of the events of a run; deletes of rows that move are added.
+
+        Returns:
+            See `Intake.settled`.
 
         Raises:
             CorruptFileError: a file of the table, in which keys are looked up, is missing or damaged.
         """
         if not events.num_rows:
-            return events
+            yield events
+            return
         run = _Run.of(events)
         live = self._known(run.keys)
         outcome = self._outcome(run, live) if self._rule.takes_winner else None
@@ -102,8 +108,10 @@ class PartitionMoves:
         home = np.where(live.partition == ABSENT, run.located[decides], live.partition)
         if not self._moves or outcome is None:
             groups = self._groups(run, live, np.arange(len(run.place)), home[run.place])
-            self._remember(run.keys, LiveKeys(home, groups[run.last], live.ordering, live.further))
-            return pa.concat_tables([_with(events, CODE, pa.array(groups)), *_copied(run, live)]).combine_chunks()
+            self._remember(run.keys, live._replace(partition=home, group=groups[run.last]))
+            yield _with(events, CODE, pa.array(groups))
+            yield from _copied(run, live.further)
+            return
         moving = np.zeros(len(run.keys), np.bool_)
         moving[run.place[run.located != home[run.place]]] = True
         stay = np.flatnonzero(~moving[run.place])
@@ -112,9 +120,10 @@ class PartitionMoves:
         after = np.full(len(run.keys), ABSENT, np.int64)
         after[run.place[stay]] = of_stay
         after[moving] = of_moved[moving]
-        self._remember(run.keys, self._after(run, live, outcome, after))
-        copies = self._of_further_rows(run, live, outcome)
-        return pa.concat_tables([run.take(stay, of_stay), *parts, *copies]).combine_chunks()
+        of_further, left = self._of_further_rows(run, live.further)
+        self._remember(run.keys, self._after(run, live, outcome, after)._replace(further=left))
+        yield pa.concat_tables([run.take(stay, of_stay), *parts]).combine_chunks()
+        yield from of_further
 
     def _known(self, keys: pa.StringArray) -> LiveKeys:
         """Return the live rows of keys, those of the runs before included."""
@@ -128,7 +137,15 @@ class PartitionMoves:
         partition, group = (np.where(here, new[place], old) for new, old in zip(settled[:2], live[:2], strict=True))
         both = pa.concat_tables([live.ordering, settled.ordering])
         rows = np.where(here, len(keys) + place, np.arange(len(keys)))
-        return LiveKeys(partition, group, both.take(pa.array(rows, pa.int64())), live.further)
+        asked = np.full(len(known), ABSENT, np.int64)
+        asked[place[here]] = np.flatnonzero(here)
+        further = FurtherRows.joined(
+            [
+                live.further.take(np.flatnonzero(~here[live.further.place])),
+                _placed(settled.further, asked),
+            ]
+        )
+        return LiveKeys(partition, group, both.take(pa.array(rows, pa.int64())), further)
 
     def _remember(self, keys: pa.StringArray, live: LiveKeys) -> None:
         if self._settled is None:
@@ -139,10 +156,11 @@ class PartitionMoves:
         rows = pa.array(left, pa.int64())
         ordering = pa.concat_tables([before.ordering.take(rows), live.ordering])
         partition, group = (np.append(old[left], new) for old, new in zip(before[:2], live[:2], strict=True))
-        self._settled = (
-            pa.concat_arrays([known.take(rows), keys]),
-            live._replace(partition=partition, group=group, ordering=ordering),
-        )
+        place = np.full(len(known), ABSENT, np.int64)
+        place[left] = np.arange(len(left))
+        own = replace(live.further, place=live.further.place + len(left))
+        further = FurtherRows.joined([_placed(before.further, place), own])
+        self._settled = pa.concat_arrays([known.take(rows), keys]), LiveKeys(partition, group, ordering, further)
 
     def _groups(self, run: _Run, live: LiveKeys, positions: Int64s, partitions: Int64s) -> Int64s:
         """Find the file groups of events in given partitions: those of their live rows, or what the index finds."""
@@ -205,26 +223,64 @@ class PartitionMoves:
             partition=np.where(gone, ABSENT, partition), group=np.where(gone, ABSENT, groups), ordering=outcome.ordering
         )
 
-    def _of_further_rows(self, run: _Run, live: LiveKeys, outcome: _Outcome) -> list[pa.Table]:
-        """Return the events of the further rows of keys: copies, and deletes of those that move to other partitions."""
-        further = live.further
+    def _of_further_rows(self, run: _Run, further: FurtherRows) -> tuple[Iterator[pa.Table], FurtherRows]:
+        """Find the events of the further rows of keys, each of which is settled as if it was the only one.
+
+        An event that wins updates the row, or deletes it if it is of another partition: there it is inserted anyway, as
+        it wins over the row with the smallest ordering value, too.
+
+        Returns:
+            The events, as many at a time as there are in the run; and the further rows that are left.
+        """
         if not len(further.place):
-            return []
-        deleted = deleted_flags(run.events)
+            return iter(()), further
+        nth, of_rows, live = self._as_keys(run, further)
+        outcome = self._outcome(of_rows, live)
+        won = outcome.event != ABSENT
+        event, earlier = (np.append(nth, ABSENT)[found] for found in (outcome.event, outcome.earlier))
+        deleted = won & deleted_flags(run.events)[event]
+        stays = won & (deleted | (run.located[event] == further.partition))
+        leaves = won & ~stays
+        left = replace(further, ordering=outcome.ordering).take(np.flatnonzero(~(leaves | deleted)))
+
+        def events() -> Iterator[pa.Table]:
+            for found, rows in ((earlier, stays & (earlier != ABSENT)), (event, stays), (event, leaves)):
+                places = np.flatnonzero(rows)
+                for some in parts_of(len(places), len(run.place)):
+                    taken = run.take(found[places[some]], further.group[places[some]])
+                    yield (_as_deletes(taken, self._rule) if rows is leaves else taken).combine_chunks()
+
+        return events(), left
+
+    def _as_keys(self, run: _Run, further: FurtherRows) -> tuple[Int64s, _Run, LiveKeys]:
+        """Take each further row for a key of its own that has the events of its key.
+
+        Returns:
+            int64 (events,), the events of the run that these are; a run of what decides between them, and the rows.
+        """
         rows, nth = pairs_of(run.place, further.place)
-        counts = deleted[rows] | (run.located[rows] == further.partition[nth])
-        winner = outcome.event[further.place]
-        leaves = (winner != ABSENT) & ~deleted[winner] & (run.located[winner] != further.partition)
-        return [
-            run.take(rows[counts], further.group[nth[counts]]),
-            _as_deletes(run.take(winner[leaves], further.group[leaves]), self._rule),
-        ]
+        arrival = np.empty(len(run.order), np.int64)
+        arrival[run.order] = np.arange(len(run.order))
+        order = np.lexsort((arrival[rows], nth)).astype(np.int64)
+        last = order[np.searchsorted(nth[order], np.arange(len(further.place)), side="right") - 1]
+        events = run.events.select([FLAGS, *self._rule.ordering_fields]).take(pa.array(rows, pa.int64()))
+        keys = run.keys.take(pa.array(further.place, pa.int64()))
+        of_rows = _Run(events.combine_chunks(), keys, nth, run.located[rows], order, last)
+        nothing = further.take(no_places())
+        return rows, of_rows, LiveKeys(further.partition, further.group, further.ordering, nothing)
 
 
-def _copied(run: _Run, live: LiveKeys) -> list[pa.Table]:
-    """Return a copy of each event for each further row of its key."""
-    rows, nth = pairs_of(run.place, live.further.place)
-    return [run.take(rows, live.further.group[nth])] if len(rows) else []
+def _placed(further: FurtherRows, places: Int64s) -> FurtherRows:
+    """Give further rows the places of their keys elsewhere, int64 (keys,), and leave out those of `ABSENT` ones."""
+    place = places[further.place]
+    return replace(further, place=place).take(np.flatnonzero(place != ABSENT))
+
+
+def _copied(run: _Run, further: FurtherRows) -> Iterator[pa.Table]:
+    """Yield a copy of each event for each further row of its key, as many at a time as there are events."""
+    rows, nth = pairs_of(run.place, further.place)
+    for some in parts_of(len(rows), len(run.place)):
+        yield run.take(rows[some], further.group[nth[some]]).combine_chunks()
 
 
 def _as_deletes(events: pa.Table, rule: MergeRule) -> pa.Table:

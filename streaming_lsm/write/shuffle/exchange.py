@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -115,6 +115,7 @@ class _SentRuns:
         self._held = PendingBatches(intake.shape.schema, Budget(plan.buffer_bytes))
         self._meter = Meter()
         self._places = [0] * tasks
+        self.rows_added = 0
 
     @property
     def peak(self) -> int:
@@ -141,7 +142,15 @@ class _SentRuns:
     def _run(self) -> Iterator[pa.RecordBatch]:
         """Sort the pending events and yield to each task the cells of its rows."""
         self._meter.count("sort", self._held.sorting - self._held.bytes)
-        events = self._intake.settled(self._held.take())
+        held = self._held.take()
+        self.rows_added -= len(held)
+        for events in self._intake.settled(held):
+            self.rows_added += len(events)
+            yield from self._sent(events)
+        self._meter.count("sort", 0)
+        self._meter.count("events", 0)
+
+    def _sent(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
         order = self._order(events) if self._sorts or _repeats(events) else None
         self._meter.count("sort", ORDER_BYTES * len(events))
         sizes, task = row_sizes(events), self._spread(events, self._intake.groups, self._tasks)
@@ -150,8 +159,6 @@ class _SentRuns:
             for first, last in cuts(np.cumsum(sizes[positions]), 0, len(positions), _MESSAGE_BYTES):
                 message = self._message(gather(events, positions[first:last]), is_sorted=order is not None)
                 yield self._cells(number, message, run=True)
-        self._meter.count("sort", 0)
-        self._meter.count("events", 0)
 
     def _order(self, events: pa.Table) -> Positions:
         """Select the rows that may still count, by file group and key."""
@@ -218,6 +225,7 @@ class RunSender:
         # differ it runs the tasks that took them again, or gives the batch up.
         numbers = TaskNumbers(
             rows_in=rows_in,
+            rows_added=self._runs.rows_added,
             peak_bytes=self._runs.peak,
             dead_letters=self._letters.count,
             unknown_fields=added([self._counts.unknown_fields]),
@@ -249,7 +257,11 @@ def settle_received(
     for events in receiver.receive(cells):
         yield from runs.add(events)
     yield from runs.finish()
-    yield from map(runs.report, receiver.sent)
+    reports = receiver.sent
+    if reports:
+        first = reports[0].numbers
+        reports[0] = replace(reports[0], numbers=replace(first, rows_added=first.rows_added + runs.rows_added))
+    yield from map(runs.report, reports)
 
 
 def _cut_message(message: pa.Buffer, task: int, source: int, place: int, *, run: bool) -> pa.RecordBatch:
@@ -324,10 +336,10 @@ class RunReceiver:
         """Return `batch` as it is: the sender has checked it."""
         return batch
 
-    def settled(self, events: pa.Table) -> pa.Table:
+    def settled(self, events: pa.Table) -> Iterator[pa.Table]:
         """Return `events` as they are if the senders have found their file groups; else find them."""
         if self._index is None:
-            return events
+            return iter((events,))
         located = self._index.located(self._received.ids, codes(events))
         return settled_events(events, located, self._index, self._moves)
 

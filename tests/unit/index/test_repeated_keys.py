@@ -109,6 +109,64 @@ def test_keys_that_were_inserted_at_random(tmp_path: Path, index: str) -> None:
             table.compact()
 
 
+MOVES = [("a", "x", 9, 9)], [("a", "y", 2, 2)]
+OLD = [("a", "x", 1, 1)], [("a", "y", 1, 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "more", [{}, {"hoodie.combine.before.upsert": False}, {"lsm.write.arrival.fields": "v"}], ids=["", "all", "ordered"]
+)
+def test_each_row_of_a_key_that_moves_is_decided_by_its_own_ordering_value(
+    tmp_path: Path, kind: str, more: dict[str, object]
+) -> None:
+    cases: list[tuple[tuple[list[Row], ...], list[Row], list[Row]]] = [
+        (MOVES, [("a", "z", 3, 3)], [("a", "x", 9, 9), ("a", "z", 3, 3)]),
+        (MOVES, [("a", "y", 3, 3)], [("a", "x", 9, 9), ("a", "y", 3, 3)]),
+        (MOVES, [("a", "x", 3, 3)], [("a", "x", 9, 9)]),
+        (MOVES[::-1], [("a", "z", 3, 3)], [("a", "x", 9, 9), ("a", "z", 3, 3)]),
+        (OLD, [("a", "x", 1, 3), ("a", "z", 2, 4), ("a", "x", 3, 2)], [("a", "z", 2, 4)]),
+        (OLD, [("a", "x", 1, 3), ("a", "y", 2, 4), ("a", "z", 3, 2)], [("a", "y", 2, 4)]),
+    ]
+    options = {**KINDS[kind], **more}
+    for number, (inserted, batch, expected) in enumerate(cases):
+        table = repeated(tmp_path / str(number), "GLOBAL_SIMPLE", *inserted, **options)
+        table.upsert(rows(*batch))
+        assert shown(table) == expected, number
+
+
+@pytest.mark.parametrize("combine", [True, False])
+def test_a_row_that_moved_in_a_run_before_does_not_live_again(tmp_path: Path, combine: bool) -> None:
+    spills = {"lsm.write.buffer.bytes": 1 << 20, "hoodie.combine.before.upsert": combine}
+    table = repeated(tmp_path, "GLOBAL_SIMPLE", *OLD, **spills)
+    others = [(f"k{number:06d}", "w", number, 1) for number in range(30_000)]
+    table.upsert(rows(("a", "x", 1, 3), ("a", "z", 2, 4), *others, ("a", "x", 3, 2)))
+    assert table.last_numbers is not None
+    assert table.last_numbers.spilled_bytes > 0
+    assert [row for row in shown(table) if row[0] == "a"] == [("a", "z", 2, 4)]
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE"])
+def test_copies_of_events_take_no_more_memory_than_the_events_may(tmp_path: Path, index: str) -> None:
+    kept = {"hoodie.simple.index.update.partition.path": False}
+    table = LsmTable.create(
+        tmp_path, SCHEMA, {**OPTIONS, **kept, "hoodie.index.type": index, "lsm.write.buffer.bytes": 1 << 20}
+    )
+    keys = [f"k{number:06d}" for number in range(2000)]
+    for step in range(20):
+        table.insert(rows(*((key, "x", step, step) for key in keys)))
+    table.upsert(rows(*((key, "x", 50, 50) for key in keys)))
+    numbers = table.last_numbers
+    assert numbers is not None
+    assert (numbers.rows_in, numbers.rows_deduplicated, numbers.rows_deleted) == (2000, 0, 0)
+    assert numbers.spilled_bytes > 0
+    assert numbers.peak_bytes < 2 << 20
+    assert shown(table) == sorted((key, "x", 50, 50) for key in keys for _ in range(20))
+    table.delete(rows(*((key, "x", 0, 60) for key in keys[:5])))
+    assert table.last_numbers is not None
+    assert (table.last_numbers.rows_in, table.last_numbers.rows_deduplicated) == (5, 0)
+
+
 def test_rows_are_joined_with_the_further_file_groups_of_their_keys() -> None:
     places, again = np.array([3, 0, 3, 1]), np.array([0, 3, 3, 7])
     pairs = sorted(zip(*(found.tolist() for found in pairs_of(places, again)), strict=True))

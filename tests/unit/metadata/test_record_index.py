@@ -204,6 +204,45 @@ def test_a_shard_of_a_former_index_is_not_missed_in_one_that_was_made_again(
     assert assert_locations(tmp_path) == 2
 
 
+def test_files_of_a_former_index_are_not_missed_when_what_made_the_next_one_is_archived(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A late compaction keeps older actions on the metadata table's timeline than that which made the index again."""
+    left = {name: value for name, value in OPTIONS.items() if "bucket" not in name and "filegroup" not in name}
+    small = {"hoodie.metadata.compact.max.delta.commits": 3, "hoodie.clean.automatic": False}
+    on = {**left, **small, "hoodie.parquet.small.file.limit": 0, "hoodie.index.type": "RECORD_INDEX"}
+
+    def upsert(table: LsmTable, keys: list[str], step: int) -> None:
+        count = len(keys)
+        columns = [keys, ["x"] * count, [step] * count, [False] * count, [step] * count]
+        table.upsert(pa.table(columns, schema_of("")))
+
+    table = LsmTable.create(tmp_path, schema_of(""), on)
+    known = [f"k{number}" for number in range(40)]
+    for step in (1, 2):
+        upsert(table, known, step)
+    assert table.services.schedule()
+    upsert(table, [f"new{number}" for number in range(40)], 3)
+    upsert(LsmTable(tmp_path, {**on, "hoodie.metadata.global.record.level.index.enable": False}), ["k1"], 4)
+    table, step = LsmTable(tmp_path, on), 7
+    for _ in range(2):
+        upsert(table, ["k1"], 5)
+    compactions = len(compactions_of(tmp_path))
+    while len(compactions_of(tmp_path)) == compactions:
+        upsert(table, ["k1"], step)
+        step += 1
+    table.compact()
+    caplog.clear()
+    for later in range(step, step + 8):
+        upsert(table, ["k1"], later)
+    assert [found.message for found in caplog.records if found.levelname == "WARNING"] == []
+    assert assert_locations(tmp_path) == 80
+
+
+def compactions_of(root: Path) -> list[Path]:
+    return list((root / ".hoodie/metadata/.hoodie/timeline").glob("*.commit"))
+
+
 def test_all_shards_get_a_log_while_what_made_them_may_be_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,6 +265,19 @@ def test_an_open_table_does_not_read_the_entries_of_its_own_logs(tmp_path: Path)
     assert counts(table, "k0") == counts(read_again, "k0")
 
 
+def test_logs_of_several_partitions_have_one_name_and_their_own_keys(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    for number in range(1, 7):
+        both = [(key, where, number, number) for where in ("de", "nl") for key in ("a", f"{where}{number}", "z")]
+        table.upsert(rows(*both))
+    names = [{log.path.rpartition("/")[2] for log in one.logs} for one in table.file_slices()]
+    assert names[0] == names[1]
+    for opened in (table, LsmTable(tmp_path, table.options)):
+        for key in (f"{where}{number}" for where in ("de", "nl") for number in range(1, 7)):
+            assert opened.lookup([key]).num_rows == 1
+            assert opened.scan(filter=f"id = '{key}'").to_arrow().num_rows == 1
+
+
 def test_what_is_kept_of_written_logs_is_bounded_and_stays_behind_in_its_process() -> None:
     kept = KnownEntries(most_bytes=1000)
     logs = [CoveredLog(f"log-{number}", 10, KeyEntry(1, ("a", "b"), None)) for number in range(20)]

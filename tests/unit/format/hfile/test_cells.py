@@ -123,6 +123,21 @@ class _Counting(io.BytesIO):
         return found
 
 
+def test_a_seek_finds_each_key_once_whatever_characters_it_has() -> None:
+    draw = random.Random(3)
+    letters = ["a", "b", "\0", "\x7f", "\ue000", "\uffff", "\U0001f600", "é"]
+    for block_bytes in (200, 1000):
+        texts = {"".join(draw.choices(letters, k=draw.randrange(1, 5))) for _ in range(400)}
+        absent = {text for text in texts if draw.random() < 0.2}
+        entries = [(key, key * draw.randrange(4)) for key in sorted(text.encode() for text in texts - absent)]
+        file = HFile.open(written(entries, schema_json=SCHEMA, created_ms=0, block_bytes=block_bytes), "f")
+        for count in (1, 5, 40):
+            asked = [text.encode() for text in draw.choices(sorted(texts), k=count)]
+            cells = list(file.seek(pa.array([*asked, *asked], pa.binary())))
+            found = [pair for one in cells for pair in zip(one.keys.to_pylist(), one.values.to_pylist(), strict=True)]
+            assert found == [entry for entry in entries if entry[0] in asked]
+
+
 def test_a_scan_finds_what_a_seek_finds() -> None:
     entries = [(f"{number:05d}".encode(), b"v" * (number % 60)) for number in range(0, 20_000, 2)]
     file = HFile.open(written(entries, schema_json=SCHEMA, created_ms=0, block_bytes=3000), "f")
