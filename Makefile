@@ -141,7 +141,7 @@ bench-peers: install  ## Measure other table formats beside this package and wri
 bench-amplification: install  ## Measure the bytes that 500 upserts cost with hybrid and full compactions and in Paimon, and reads between them; 40 min
 	$(BIN)/python -m tests.bench.peers.amplification
 
-faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a killed stream to S3, many writers, a kill or stop at every storage call, every power loss, 1,000 schedules and 300 of tables with all indexes, and more random cases; 60 min
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, killed service jobs, a killed stream to S3, many writers, a kill or stop at every storage call, every power loss, 1,000 schedules and 300 of tables with all indexes, and more random cases; 60 min
 	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases faults-schedules faults-indexes)
 
 faults-processes: install
