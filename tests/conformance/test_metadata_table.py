@@ -109,6 +109,7 @@ def test_a_metadata_table_kept_in_turn(
     table = HISTORY.create(path, version, kind)
     options = {**HISTORY.hudi_options(table), **HUDI, **indexes}
     case = f"v{version} {kind} metadata table, {'files' if indexes else 'statistics, too'}"
+    compacted: set[bool] = set()
     for turn in range(12):
         record(case, TURNS, f"turn {turn + 1}")
         if turn % 2:
@@ -134,7 +135,8 @@ def test_a_metadata_table_kept_in_turn(
             kept = {"files"} | (ranges if turn and version == 9 and not indexes else set())
             assert set(_partitions(path).split(",")) == kept
         _agree(hudi, path)
-    assert {_is_ours(path, name) for name in _own_actions(path, "commit")} == {True, False}
+        compacted |= {_is_ours(path, name) for name in _own_actions(path, "commit")}
+    assert compacted == {True, False}
 
 
 def _is_ours(path: Path, name: str) -> bool:
