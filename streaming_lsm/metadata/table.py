@@ -527,6 +527,9 @@ class MetadataTable:
             raise CommitConflict(f"{in_work[0]} of {self._storage.uri} is being built: stop the process that builds it")
         self._kept, self._opened = [kept for kept in self._kept if kept.name not in names], None
         self._drop_others(why)
+        # Others may need one of them, as secondary indexes do.
+        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
+        self._drop_others()
 
     def drop(self, why: str) -> None:
         """Delete the metadata table, if there is one, and log why."""

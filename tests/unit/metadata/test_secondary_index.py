@@ -256,3 +256,13 @@ def test_it_is_neither_used_nor_kept_where_another_program_has_written_to_it() -
     check_own(NAME, names, {"hoodie.table.type": "COPY_ON_WRITE"})
     own = [names[0].replace("1-2-3", "0-0-0"), names[0].replace("20261128010203004", "00000000000000002")]
     check_own(NAME, own, {"hoodie.table.type": "MERGE_ON_READ"})
+
+
+def test_it_is_dropped_with_the_record_index(tmp_path: Path) -> None:
+    table = LsmTable.create(tmp_path, SCHEMA, OPTIONS)
+    for step in (1, 2):
+        table.upsert(batch(random.Random(step), step))
+    assert registered(tmp_path) == ["files", "record_index", NAME]
+    LsmTable(tmp_path).drop_index("record_index")
+    assert registered(tmp_path) == ["files"]
+    assert not (tmp_path / ".hoodie/metadata" / NAME).exists()
