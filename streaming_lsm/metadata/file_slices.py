@@ -22,7 +22,7 @@ from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.instant_facts import CreatedFiles, cached
 from streaming_lsm.timeline.timeline import Timeline
 
-_DATA = re.compile(r"\.(hfile|parquet)\Z|\.log\.")
+_DATA = re.compile(r"\.(hfile|parquet)\Z|\.log\.(?!.*\.crc\Z)")
 """The names of data files, in part: other files beside them are markers, checksums and temporary files."""
 METADATA_TABLE = ".hoodie/metadata"
 _FIRST_DIGITS = 14

@@ -160,8 +160,6 @@ class RecordBuffer:
         """Sort the pending events into a run on disk. Too many runs are merged."""
         self.meter.count("sort", self._held.sorting - self._held.bytes)
         self._keep(self._held_runs())
-        self.meter.count("events", 0)
-        self.meter.count("sort", 0)
         pa.default_memory_pool().release_unused()
 
     def _merge_runs(self) -> None:
@@ -209,8 +207,13 @@ class RecordBuffer:
         """Write runs to disk. Too many are merged."""
         for run in runs:
             self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
-            if len(self._runs) >= self.budget.fan_in:
+            if len(self._runs) >= 2 * self.budget.fan_in:
                 self._merge_runs()
+        # Without the events, which are held as long as there may be more runs of them.
+        self.meter.count("events", 0)
+        self.meter.count("sort", 0)
+        if len(self._runs) >= self.budget.fan_in:
+            self._merge_runs()
 
     def _count_loaded(self, events: pa.Table) -> None:
         """Count the memory of merging loaded `events`: the events, their joined copy, sorting and gathering.

@@ -679,3 +679,25 @@ def test_it_gets_more_file_groups_when_its_keys_have_become_many(form: dict[str,
         assert_settled(tmp_path)
     assert counts == sorted(counts)
     assert counts[0] < counts[-1] > 4
+
+
+def test_checksum_files_of_hadoop_beside_its_files_do_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Hudi writes one beside each file on a local disk."""
+    table = LsmTable.create(
+        tmp_path, schema_of(""), {**OPTIONS, **LOCATED_BY_PARTITION, "hoodie.write.table.version": 9}
+    )
+    draw = random.Random(1)
+    for step in (1, 2, 3):
+        table.upsert(written(draw, step))
+    folder = tmp_path / ".hoodie/metadata/record_index"
+    files = [file for file in folder.iterdir() if not file.name.endswith(".crc")]
+    assert any(".log." in file.name for file in files)
+    for file in files:
+        (folder / f".{file.name}.crc").write_bytes(b"crc\0\0\0\2\0")
+    LsmTable(tmp_path, table.options).upsert(written(draw, 4))
+    assert [found.message for found in caplog.records if found.levelname == "WARNING"] == []
+    assert has_index(tmp_path)
+    # Data files of names that are not understood are not passed over.
+    (folder / "record-index-a-0000-0_a_b_c.hfile").write_bytes(b"")
+    LsmTable(tmp_path, table.options).upsert(written(draw, 5))
+    assert "a file name that this release does not read" in caplog.text
