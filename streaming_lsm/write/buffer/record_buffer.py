@@ -206,9 +206,9 @@ class RecordBuffer:
     def _keep(self, runs: Iterable[MemoryRun]) -> None:
         """Write runs to disk. Too many are merged."""
         for run in runs:
-            self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
-            if len(self._runs) >= 2 * self.budget.fan_in:
+            if len(self._runs) >= self.budget.fan_in:
                 self._merge_runs()
+            self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
         # Without the events, which are held as long as there may be more runs of them.
         self.meter.count("events", 0)
         self.meter.count("sort", 0)
