@@ -221,17 +221,23 @@ def test_a_log_that_cannot_be_read_ends_an_entry_and_fails_no_write(
     assert counts(table, "k0").unopened == 0
 
 
-def test_a_commit_reads_as_many_entries_with_many_logs_as_with_few(tmp_path: Path) -> None:
-    table, blocks = made(tmp_path), list[str]()
-    read = EarlierLogs._block
+@contextmanager
+def read_entries() -> Iterator[list[str]]:
+    """The paths of the logs whose entries are read."""
+    read, paths = EarlierLogs._block, list[str]()
 
-    def counted(self: EarlierLogs, path: str) -> list[CoveredLog] | None:
-        blocks.append(path)
+    def noted(self: EarlierLogs, path: str) -> list[CoveredLog] | None:
+        paths.append(path)
         return read(self, path)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(EarlierLogs, "_block", counted)
-        taken = []
+        patched.setattr(EarlierLogs, "_block", noted)
+        yield paths
+
+
+def test_a_commit_reads_as_many_entries_with_many_logs_as_with_few(tmp_path: Path) -> None:
+    table, taken = made(tmp_path), list[int]()
+    with read_entries() as blocks:
         for number in range(32):
             before = len(blocks)
             write(table, f"k{number}")
@@ -242,16 +248,8 @@ def test_a_commit_reads_as_many_entries_with_many_logs_as_with_few(tmp_path: Pat
 
 
 def test_an_open_table_does_not_read_the_entries_of_its_own_logs(tmp_path: Path) -> None:
-    table, blocks = made(tmp_path / "kept"), list[str]()
-    read_again = made(tmp_path / "read")
-    read = EarlierLogs._block
-
-    def counted(self: EarlierLogs, path: str) -> list[CoveredLog] | None:
-        blocks.append(path)
-        return read(self, path)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(EarlierLogs, "_block", counted)
+    table, read_again = made(tmp_path / "kept"), made(tmp_path / "read")
+    with read_entries() as blocks:
         for number in range(9):
             write(table, f"k{number}", opened=True)
         assert not blocks
