@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from typing import TypeAlias
 
 from streaming_lsm.errors import ConfigError
@@ -126,7 +127,11 @@ class InstantSource:
 
 def _naive(text: str) -> datetime:
     digits = full_digits(text)
-    moment = datetime.strptime(digits[:SHORT_DIGITS], "%Y%m%d%H%M%S")
+    if instant_digits(digits) is None:
+        raise ValueError(f"{text!r} is no instant time")
+    # `strptime` takes as long as a read of a small file.
+    ends = (0, 4, 6, 8, 10, 12, SHORT_DIGITS)
+    moment = datetime(*(int(digits[begin:end]) for begin, end in pairwise(ends)))  # type: ignore[arg-type]
     return moment + timedelta(milliseconds=int(digits[SHORT_DIGITS:DIGITS]))
 
 
