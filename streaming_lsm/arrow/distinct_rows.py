@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import offsets_of
 from streaming_lsm.arrow.columns import Flags, flags, pc
+from streaming_lsm.arrow.ranges import places_in
 
 
 def distinct_rows(ours: pa.Table, theirs: pa.Table) -> Flags:
@@ -54,8 +55,7 @@ def _distinct_lists(one: Any, other: Any, both: Flags, inside: list[tuple[Any, A
     rows = np.flatnonzero(both & same & (lengths > 0))
     counts = lengths[rows]
     starts = np.cumsum(counts) - counts
-    step = np.arange(counts.sum()) - np.repeat(starts, counts)
-    places = [pa.array(np.repeat(offsets[rows], counts) + step, pa.int64()) for offsets in (begins, others)]
+    places = [pa.array(places_in(offsets[rows], counts), pa.int64()) for offsets in (begins, others)]
     for mine, its in inside:
         differs = _distinct(mine.take(places[0]), its.take(places[1]))
         found[rows] |= np.logical_or.reduceat(differs, starts) if len(rows) else False

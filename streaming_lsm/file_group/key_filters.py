@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s, UInt8s
+from streaming_lsm.arrow.ranges import places_in
 from streaming_lsm.format.bloom import BloomFilter, key_hashes
 from streaming_lsm.format.log.key_entries import KeyEntry
 from streaming_lsm.format.parquet_bloom import UInt64s, hash_texts
@@ -122,9 +123,7 @@ class KeyFilters:
             return rows
         most = int(self.hashes[rows].max())
         hashes = wanted.murmur(most)
-        pairs = np.repeat(rows, counts)
-        begin = np.repeat(np.cumsum(counts) - counts, counts)
-        keys = np.repeat(first, counts) + np.arange(len(pairs)) - begin
+        pairs, keys = np.repeat(rows, counts), places_in(first, counts)
         step = most if len(pairs) <= _FEW_PAIRS else 1
         for number in range(0, most, step):
             left = self._have(pairs, hashes[number : number + step, keys], number)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s, pc
+from streaming_lsm.arrow.ranges import places_in
 from streaming_lsm.index.base import BucketIds, GroupNumbers, Settled, no_places
 from streaming_lsm.index.insert_groups import InsertGroups, TargetGroups
 from streaming_lsm.index.key_lookup import FoundGroups, Lookup
@@ -176,6 +177,4 @@ def pairs_of(places: Int64s, again: Int64s) -> tuple[Int64s, Int64s]:
     order = np.argsort(places, kind="stable")
     begins, ends = (np.searchsorted(places[order], again, side) for side in ("left", "right"))
     counts = ends - begins
-    nth = np.repeat(np.arange(len(again)), counts)
-    within = np.arange(len(nth)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return order[begins[nth] + within], nth
+    return order[places_in(begins, counts)], np.repeat(np.arange(len(again)), counts)

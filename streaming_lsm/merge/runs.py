@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, strings
+from streaming_lsm.arrow.ranges import places_in
 from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.pair_fold import fold_live_pairs
@@ -148,7 +149,7 @@ def _records_of(ordered: SortedKeys, keys: Int64s) -> tuple[Int64s, Int64s]:
     begins_there = ordered.starts[keys]
     counts = ends_of(ordered)[keys] - begins_there
     begins = np.cumsum(counts) - counts
-    return begins, ordered.order[np.repeat(begins_there - begins, counts) + np.arange(counts.sum())]
+    return begins, ordered.order[places_in(begins_there, counts)]
 
 
 def _kept(chunks: Chunks, keys: pa.StringArray, deletes: Int64s, records: Records, rule: MergeRule) -> pa.Table | None:

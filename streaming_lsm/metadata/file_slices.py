@@ -172,6 +172,11 @@ class MetadataFileSlice:
                 yield file
 
 
+def completed_file(timeline: Timeline, partition: str, name: BaseFileName | LogName) -> tuple[str, str]:
+    """Return the path of a file, and when it was completed, by which it differs from a later one of the same name."""
+    return f"{partition}/{name}", timeline.completion_time(name.instant) or ""
+
+
 def _not_understood(timeline: Timeline, path: str) -> UnsupportedTable:
     return UnsupportedTable(f"{path} in {timeline.storage.uri}: a file name that this release does not read")
 
@@ -246,6 +251,7 @@ def _check_whole(
     Raises:
         CorruptFileError: a file is missing.
     """
+    missing: list[tuple[Instant, str]] = []
     for write in timeline.completed_writes:
         if write.action == "commit" or (is_first(write.requested) and not since):
             is_there = write.requested <= since
@@ -253,11 +259,13 @@ def _check_whole(
             is_there = (write.completed or "") < since or write.requested in logged
         # Includes commits to other file groups only; they are few until the next compaction.
         if not is_there and write.requested != since:
-            for name in told(write).get(group.file_id, ()):
-                # A partition that was dropped and made again lacks the files of before.
-                if name not in names and (write.completed or "") >= _made(timeline, told):
-                    path = f"{group.partition}/{name}"
-                    raise CorruptFileError(f"{path} in {timeline.storage.uri} is gone: drop the metadata table")
+            missing += [(write, name) for name in told(write).get(group.file_id, ()) if name not in names]
+    # A partition that was dropped and made again lacks the files of before.
+    made = _made(timeline, told) if missing else ""
+    for write, name in missing:
+        if (write.completed or "") >= made:
+            path = f"{group.partition}/{name}"
+            raise CorruptFileError(f"{path} in {timeline.storage.uri} is gone: drop the metadata table")
 
 
 def _made(timeline: Timeline, told: _ToldFiles) -> str:

@@ -15,7 +15,7 @@ from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.metadata.group_files import LogName, log_name
 from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.metadata.commit import NewRecords
-from streaming_lsm.metadata.file_slices import MetadataFileSlice, StoredCells
+from streaming_lsm.metadata.file_slices import MetadataFileSlice, StoredCells, completed_file
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -63,12 +63,12 @@ class LoggedRecords:
         return replace(found, known=self._known(found, timeline)) if self._kept else found
 
     def _known(self, found: MetadataFileSlice, timeline: Timeline) -> Mapping[LogName, StoredCells]:
-        places = {log: _place(found, log, timeline) for log in found.logs}
+        places = {log: completed_file(timeline, found.group.partition, log) for log in found.logs}
         return {log: _cells(self._kept[place], place[0]) for log, place in places.items() if place in self._kept}
 
     def forget_others(self, slices: Iterable[MetadataFileSlice], timeline: Timeline) -> None:
         """Forget the records of all logs that are not in some slices."""
-        left = {_place(one, log, timeline) for one in slices for log in one.logs}
+        left = {completed_file(timeline, one.group.partition, log) for one in slices for log in one.logs}
         self._kept = {place: records for place, records in self._kept.items() if place in left}
         self._bytes = sum(map(_size, self._kept.values()))
 
@@ -87,7 +87,3 @@ def _owned(values: pa.BinaryArray) -> pa.BinaryArray:
 
 def _cells(records: NewRecords, path: str) -> StoredCells:
     return StoredCells(Cells.of(records.keys, records.values), metadata_schema(), path)
-
-
-def _place(found: MetadataFileSlice, log: LogName, timeline: Timeline) -> tuple[str, str]:
-    return f"{found.group.partition}/{log}", timeline.completion_time(log.instant) or ""

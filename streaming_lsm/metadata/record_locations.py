@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
+from streaming_lsm.arrow.ranges import places_in
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.hfile.reader import LAST_KEY, HFile
 from streaming_lsm.format.metadata.record_index import PARTITION, decode_locations, shards_of
@@ -155,8 +156,7 @@ class RecordIndex:
         nth = int64s(pc.index_in(keys, value_set=distinct))
         first, last = (np.searchsorted(found.keys, nth, side) for side in ("left", "right"))
         counts = last - first
-        starts = np.repeat(first - np.cumsum(counts) + counts, counts)
-        places = starts + np.arange(int(counts.sum()))
+        places = places_in(first, counts)
         return FoundKeys(np.repeat(np.arange(len(keys)), counts), _rows(found.locations, places))
 
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any] | None = None) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.buffers import offsets_of, take
 from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.hfile.cells import MAX_ROW_BYTES
 from streaming_lsm.format.metadata.record_index import (
     LOCATIONS,
     PARTITION,
@@ -31,7 +32,6 @@ Hash = Callable[[pa.StringArray, int], Int64s]
 """Computes the shard of each key, int64 (keys,), given the number of shards; `shards_of` is Hudi's."""
 RECORD_BYTES = 48
 """Bytes of a record by which Hudi chooses the number of file groups."""
-_LONGEST_KEY = 2**15 - 1
 
 
 @dataclass(frozen=True)
@@ -176,5 +176,5 @@ def of_shards(keys: pa.StringArray, shards: int, hash: Hash = shards_of) -> Iter
 
 def _check_lengths(keys: pa.StringArray) -> None:
     sizes = np.diff(offsets_of(keys))
-    if len(sizes) and not (sizes.min() > 0 and sizes.max() <= _LONGEST_KEY):
-        raise UnsupportedTable(f"an empty record key, or one of more than {_LONGEST_KEY:,} bytes, cannot be indexed")
+    if len(sizes) and not (sizes.min() > 0 and sizes.max() <= MAX_ROW_BYTES):
+        raise UnsupportedTable(f"an empty record key, or one of more than {MAX_ROW_BYTES:,} bytes, cannot be indexed")

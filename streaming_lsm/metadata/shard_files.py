@@ -15,7 +15,7 @@ from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, open_log
 from streaming_lsm.format.metadata.record_index import LOCATIONS, decode_locations
 from streaming_lsm.format.table.file_names import BaseFileName
-from streaming_lsm.metadata.file_slices import MetadataFileSlice
+from streaming_lsm.metadata.file_slices import MetadataFileSlice, completed_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -91,7 +91,7 @@ class ShardFiles:
 
     def forget_older(self, timeline: Timeline, slices: Iterable[MetadataFileSlice]) -> None:
         """Forget the files of other slices than `slices`."""
-        left = {_id_of(timeline, one.group.partition, name) for one in slices for name in one.names}
+        left = {completed_file(timeline, one.group.partition, name) for one in slices for name in one.names}
         self._kept = {known: blocks for known, blocks in list(self._kept.items()) if known in left}
         self._bytes = sum(one.nbytes for blocks in self._kept.values() for _, one in blocks)
 
@@ -117,7 +117,7 @@ class ShardFiles:
             FileNotFoundError: a file was deleted meanwhile.
         """
         for name in found.names:
-            known = _id_of(timeline, found.group.partition, name)
+            known = completed_file(timeline, found.group.partition, name)
             blocks = self._kept.get(known)
             if blocks is None:
                 blocks = _read(metadata, known[0], name, is_open=isinstance(name, BaseFileName) or str(name) in large)
@@ -137,11 +137,6 @@ class ShardFiles:
         if self._bytes + size <= self._most_bytes:
             self._kept[known] = [(instant, one.closed() if isinstance(one, HFile) else one) for instant, one in blocks]
             self._bytes += size
-
-
-def _id_of(timeline: Timeline, partition: str, name: BaseFileName | LogName) -> tuple[str, str]:
-    """Return the path of a file, and when it was completed."""
-    return f"{partition}/{name}", timeline.completion_time(name.instant) or ""
 
 
 def _read(metadata: Storage, path: str, name: BaseFileName | LogName, *, is_open: bool) -> _Blocks:

@@ -31,7 +31,8 @@ _LENGTHS = struct.Struct(">ii")
 _ROW = struct.Struct(">h")
 _ONE_HEAD = struct.Struct(">iih")
 _SMALLEST = _HEAD.itemsize + 1
-_LONGEST_ROW = 2**15 - 1
+MAX_ROW_BYTES = 2**15 - 1
+"""Bytes of the longest row that a cell can have."""
 _FEW_BYTES = 1 << 14
 """Bytes of cells that are followed one by one, which takes less time than to find them all at once."""
 CELL_BYTES = _HEAD.itemsize + len(KEY_TAIL) + 1
@@ -202,7 +203,7 @@ def find_cells(blocks: Iterable[tuple[bytes, bytes]]) -> Cells | None:
         key_size, _, row_size = _ONE_HEAD.unpack_from(payload, 0)
         if key_size != _ROW.size + row_size + len(KEY_TAIL):
             return None
-        if len(key) > _LONGEST_ROW:
+        if len(key) > MAX_ROW_BYTES:
             continue
         at = payload.find(_ROW.pack(len(key)) + key + KEY_TAIL, _LENGTHS.size)
         if at < 0:

@@ -196,8 +196,8 @@ class HFile:
             return _gathered(self._sought(numbers, blocks, take(keys, nth)))
 
         def wanted() -> Iterator[Cells]:
-            for numbers, found in self._read(np.unique(blocks).tolist()):
-                near = nth[np.searchsorted(blocks, numbers[0]) : np.searchsorted(blocks, numbers[-1], "right")]
+            for part, found in self._read(numbers):
+                near = nth[np.searchsorted(blocks, part[0]) : np.searchsorted(blocks, part[-1], "right")]
                 yield found.at(flags(pc.is_in(found.keys, value_set=keys.take(near))))
 
         return _gathered(wanted())

@@ -17,7 +17,7 @@ from streaming_lsm.arrow.columns import flags, pc
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.block import DATA, FILE_INFO, META, ROOT_INDEX, Codec, write_block
-from streaming_lsm.format.hfile.cells import CELL_BYTES, encode_cell, encode_cells
+from streaming_lsm.format.hfile.cells import CELL_BYTES, MAX_ROW_BYTES, encode_cell, encode_cells
 from streaming_lsm.format.hfile.index import Pointer, encode_pointer, row_key
 from streaming_lsm.format.hfile.reader import LAST_KEY, SCHEMA_ENTRY
 from streaming_lsm.format.hfile.trailer import Trailer, encode_file_info
@@ -33,7 +33,6 @@ COMPRESSIONS = {"gzip": Codec.GZIP, "none": Codec.NONE}
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
-_MAX_KEY_BYTES = 2**15 - 1
 _MAX_VALUE_BYTES = 2**30
 _PART_CELLS = 1 << 13
 _FEW_CELLS = 256
@@ -113,7 +112,7 @@ class HFileWriter:
     def _add_few(self, keys: list[Any], values: list[Any]) -> None:
         """Append cells one by one, which takes less time for few of them."""
         for key, value in zip(keys, values, strict=True):
-            if not (0 < len(key) <= _MAX_KEY_BYTES and len(value) <= _MAX_VALUE_BYTES):
+            if not (0 < len(key) <= MAX_ROW_BYTES and len(value) <= _MAX_VALUE_BYTES):
                 raise _too_long(key, len(key), len(value))
             if key <= self._last_key:
                 raise _disordered(self._last_key, key)
@@ -147,7 +146,7 @@ class HFileWriter:
 
     def _check(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
         key_bytes, value_bytes = (np.diff(offsets_of(column)) for column in (keys, values))
-        wrong = (key_bytes < 1) | (key_bytes > _MAX_KEY_BYTES) | (value_bytes > _MAX_VALUE_BYTES)
+        wrong = (key_bytes < 1) | (key_bytes > MAX_ROW_BYTES) | (value_bytes > _MAX_VALUE_BYTES)
         if wrong.any():
             place = int(np.argmax(wrong))
             raise _too_long(keys[place].as_py(), key_bytes[place], value_bytes[place])
@@ -241,7 +240,7 @@ class HFileWriter:
 
 def _too_long(key: bytes, key_bytes: int, value_bytes: int) -> RecordError:
     return RecordError(
-        f"HFile entry {key!r:.80} of {key_bytes} and {value_bytes} bytes: a key has 1 to {_MAX_KEY_BYTES}, a value up "
+        f"HFile entry {key!r:.80} of {key_bytes} and {value_bytes} bytes: a key has 1 to {MAX_ROW_BYTES}, a value up "
         f"to {_MAX_VALUE_BYTES}; shorten it"
     )
 
