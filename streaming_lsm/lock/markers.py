@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 
 from streaming_lsm.errors import CorruptFileError, EarlyConflict, Fenced, UnsupportedTable
 from streaming_lsm.format.table.file_names import BaseFileName, bucket_of, parse_file_name
@@ -20,6 +21,8 @@ TEMP_FOLDER = ".hoodie/.temp"
 
 _MARKER = ".marker."
 _LINES = "MARKERS"
+_DELETED_AT_A_TIME = 100
+"""Files that are deleted after one look at the lock; an object store takes one request for them."""
 
 
 def marker_folder(instant: str) -> str:
@@ -123,7 +126,7 @@ def delete_files(storage: Storage, held: Held, paths: Iterable[str]) -> None:
     Without its base file a slice does not exist: log files that remained after a crash would count to the slice before.
 
     Args:
-        held: the lock, or the heartbeat of the instant; verified before each deletion.
+        held: the lock, or the heartbeat of the instant; verified before every hundred deletions.
 
     Raises:
         Fenced: it is not held any more; the remaining files were not deleted.
@@ -139,7 +142,7 @@ class Deletion:
 
     Attributes:
         storage: the table's files.
-        held: the lock, or the heartbeat of the instant; verified before each deletion.
+        held: the lock, or the heartbeat of the instant; verified before every hundred deletions.
     """
 
     storage: Storage
@@ -147,9 +150,12 @@ class Deletion:
 
     def __call__(self, paths: Sequence[str]) -> int:
         """Delete the files and return their number; raises as `delete_files`."""
-        for path in paths:
-            self.held.verify()
-            self.storage.delete(path)
+        # The logs of a folder are gone before one of its base files: object stores delete many in any order.
+        runs = groupby(paths, key=lambda path: (_is_base(path), path.rpartition("/")[0]))
+        for _, files in runs:
+            while few := tuple(islice(files, _DELETED_AT_A_TIME)):
+                self.held.verify()
+                self.storage.delete_files(few)
         return len(paths)
 
 

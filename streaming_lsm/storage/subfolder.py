@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import BinaryIO
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names, Storage
+
+_quoted = lru_cache(maxsize=64)(quote)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Subfolder:
 
     @property
     def uri(self) -> str:
-        return f"{self.storage.uri}/{quote(self.folder)}"
+        return f"{self.storage.uri}/{_quoted(self.folder)}"
 
     @property
     def is_file_system(self) -> bool:

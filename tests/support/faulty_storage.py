@@ -116,7 +116,11 @@ class FaultyStorage:
 
     def delete_files(self, paths: Iterable[str]) -> None:
         files = tuple(paths)
-        self._call("delete_files", next(iter(files), ""), lambda: self._inner.delete_files(files))
+        if self._inner.is_file_system:  # which deletes one after the other
+            for path in files:
+                self._call("delete_files", path, partial(self._inner.delete, path))
+        else:
+            self._call("delete_files", next(iter(files), ""), lambda: self._inner.delete_files(files))
 
     def delete_folder(self, path: str) -> None:
         self._call("delete_folder", path, lambda: self._inner.delete_folder(path))

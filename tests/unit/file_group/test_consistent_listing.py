@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -47,13 +47,13 @@ class Busy:
         patch.setattr(FileSystemView, "listings", listings)
 
 
-def deadly_delete(storage: FaultyStorage, path: str) -> bool:
+def deadly_deletes(storage: FaultyStorage, paths: Iterable[str]) -> None:
     """The process dies when it has deleted one data file."""
-    LocalStorage(storage.uri.removeprefix("file://")).delete(path)
-    if parse_file_name(path.rpartition("/")[2]) is not None:
-        storage.kill()
-        raise Killed("delete", path)
-    return True
+    for path in paths:
+        LocalStorage(storage.uri.removeprefix("file://")).delete(path)
+        if parse_file_name(path.rpartition("/")[2]) is not None:
+            storage.kill()
+            raise Killed("delete_files", path)
 
 
 def five_batches(table: LsmTable, model: Model, number: int) -> None:
@@ -111,7 +111,7 @@ def test_a_past_state_that_a_dead_clean_took_files_from_is_refused(
         table.compact()
         grow(table, model, batch)
     assert shown(table, as_of=moment) == past
-    monkeypatch.setattr(FaultyStorage, "delete", deadly_delete)
+    monkeypatch.setattr(FaultyStorage, "delete_files", deadly_deletes)
     with pytest.raises(Killed):
         reopened(table, FaultyStorage(LocalStorage(tmp_path)), **manual).clean()
     with pytest.raises(CommitConflict, match="clean"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -155,11 +156,11 @@ def test_deleting_files_also_removes_what_was_left_half_made_beside_them(storage
 
 def test_files_are_deleted_only_while_the_lock_is_held(storage: LocalStorage, tmp_path: Path) -> None:
     class Stopped(LocalStorage):
-        """Another writer takes the lock after the first deletion."""
+        """Another writer takes the lock after the first deletions."""
 
-        def delete(self, path: str) -> None:
+        def delete_files(self, paths: Iterable[str]) -> None:
             storage.replace(LOCK_FILE, b"another")
-            super().delete(path)
+            super().delete_files(paths)
 
     paths = [f"{partition}/{NAME}" for partition in ("de", "nl")]
     for path in paths:

@@ -522,7 +522,9 @@ def test_a_clean_that_was_begun_is_finished_after_a_move_and_a_restore(tmp_path:
         table.compact()
         grow(table, later, batch)
     calls = Driver(copied(tmp_path / "before", tmp_path / "counted"), LsmTable.clean, **RETAIN_ONE).calls
-    deleting = next(number for number, (call, path) in enumerate(calls) if call == "delete" and path.startswith("nl/"))
+    deleting = next(
+        number for number, (call, path) in enumerate(calls) if call == "delete_files" and path.startswith("nl/")
+    )
     died = Driver(tmp_path / "before", LsmTable.clean, dies_at=deleting, **RETAIN_ONE)
     assert isinstance(died.error, Killed)
     root = (tmp_path / "before").rename(tmp_path / "after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -246,7 +246,9 @@ def test_a_resumed_rollback_shuts_tasks_out_before_it_deletes(storage: LocalStor
     watched = FaultyStorage(storage)
     with transaction(watched, new_process()):
         pass
-    assert watched.calls.index(("delete_if_unchanged", heartbeat_path(DEAD))) < watched.calls.index(("delete", PATH))
+    assert watched.calls.index(("delete_if_unchanged", heartbeat_path(DEAD))) < watched.calls.index(
+        ("delete_files", PATH)
+    )
 
 
 DONE = Instant(DEAD, "deltacommit", State.INFLIGHT).completed_at("20261121110000050")
@@ -400,11 +402,12 @@ class OtherWriter(LocalStorage):
 
     write = Instant("20991231235959999", "deltacommit", State.INFLIGHT)
 
-    def delete(self, path: str) -> None:
-        if path == PATH and not self.exists(self.write.path):
+    def delete_files(self, paths: Iterable[str]) -> None:
+        deleted = tuple(paths)
+        if PATH in deleted and not self.exists(self.write.path):
             for new in (*self.write.pending_paths(), heartbeat_path(self.write.requested)):
                 self.put_if_absent(new, b"")
-        super().delete(path)
+        super().delete_files(deleted)
 
 
 def test_a_write_that_another_program_begins_meanwhile_is_not_rolled_back(tmp_path: Path) -> None:

@@ -378,7 +378,9 @@ def test_a_clean_that_dies_at_any_deletion_beside_a_savepoint_is_finished_by_the
     table = LsmTable(tmp_path / "unharmed", prepared.options)
     counting = FaultyStorage(table.storage)
     assert reopened(table, counting, **{RETAINED: 1}).clean() is not None
-    deletions = [call for call, (name, path) in enumerate(counting.calls) if (name, path[:3]) == ("delete", "nl/")]
+    deletions = [
+        call for call, (name, path) in enumerate(counting.calls) if (name, path[:3]) == ("delete_files", "nl/")
+    ]
     assert len(deletions) >= 9
     for call in sample(deletions, 1, 2):
         root = tmp_path / str(call)
@@ -408,7 +410,7 @@ def test_logs_are_deleted_before_the_base_files_below_them(tmp_path: Path) -> No
     table, _ = layered(tmp_path, **{RETAINED: 1})
     counting = FaultyStorage(table.storage)
     reopened(table, counting, **{RETAINED: 1}).clean()
-    deleted = [path for name, path in counting.calls if name == "delete" and path.startswith("nl/")]
+    deleted = [path for name, path in counting.calls if name == "delete_files" and path.startswith("nl/")]
     logs = [".log." in path or ".deletes." in path for path in deleted]
     assert logs == sorted(logs, reverse=True)
     assert len(set(logs)) == 2
