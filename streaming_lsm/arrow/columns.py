@@ -17,6 +17,7 @@ Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 AnyColumn = TypeVar("AnyColumn", bound="pa.Array[Any] | pa.ChunkedArray[Any]")
 
 Flags = npt.NDArray[np.bool_]
+Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 UInt8s = npt.NDArray[np.uint8]
@@ -94,10 +95,21 @@ def text_bytes(texts: pa.StringArray) -> tuple[Int64s, UInt8s]:
     Returns:
         offsets, int64 (rows + 1,), ascending from 0; bytes, uint8 (last offset,), not copied.
     """
+    bounds, data = text_buffers(texts)
+    offsets = bounds.astype(np.int64)
+    return offsets - offsets[0], data
+
+
+def text_buffers(texts: pa.StringArray) -> tuple[Int32s, UInt8s]:
+    """Return the bounds and the UTF-8 bytes of all texts; nothing is copied.
+
+    Returns:
+        bounds, int32 (rows + 1,), ascending, of which the first need not be 0; bytes, uint8, from the first one on.
+    """
     _, offsets, data = texts.buffers()
     if offsets is None:
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+        return np.zeros(1, np.int32), np.zeros(0, np.uint8)
     first, last = texts.offset, texts.offset + len(texts)
-    bounds = np.frombuffer(memoryview(offsets), np.int32)[first : last + 1].astype(np.int64)
+    bounds = np.frombuffer(memoryview(offsets), np.int32)[first : last + 1]
     everything = np.zeros(0, np.uint8) if data is None else np.frombuffer(memoryview(data), np.uint8)
-    return bounds - bounds[0], everything[bounds[0] : bounds[-1]]
+    return bounds, everything[bounds[0] : bounds[-1]]
