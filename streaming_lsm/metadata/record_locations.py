@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.arrow.ranges import places_in
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import LAST_KEY, HFile
 from streaming_lsm.format.metadata.record_index import PARTITION, decode_locations, shards_of
 from streaming_lsm.format.table.file_names import LogFileName
@@ -41,6 +42,8 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _LARGE_LOG = 1 << 20
 """Bytes of a log from which it is not read as a whole for a look-up: blocks are requested one by one."""
+_FEW_CELLS = 1 << 11
+"""Cells of a file that are copied, to decode them with those of other files."""
 _FAULTS = (CorruptFileError, UnsupportedTable, TableNotFound, OSError)
 _LOG = logging.getLogger(__name__)
 
@@ -56,6 +59,29 @@ class FoundKeys:
 
     keys: Int64s
     locations: pa.RecordBatch
+
+    def at(self, places: Int64s) -> FoundKeys:
+        """Return the locations with the places of their keys in place of their indices."""
+        return FoundKeys(places[self.keys], self.locations)
+
+
+@dataclass(frozen=True)
+class _FoundCells:
+    """Cells of some record keys in an HFile, few enough to decode them with those of other files.
+
+    Attributes:
+        keys: see `FoundKeys`.
+        cells: the cells, n.
+        file: the HFile.
+    """
+
+    keys: Int64s
+    cells: Cells
+    file: HFile
+
+    def at(self, places: Int64s) -> _FoundCells:
+        """See `FoundKeys.at`."""
+        return replace(self, keys=places[self.keys])
 
 
 @dataclass(frozen=True)
@@ -216,16 +242,18 @@ class RecordIndex:
                     tasks.append(_Task(number, shards, shard, places, keys.take(pa.array(places)).cast(pa.binary())))
         counts = counted_instants(self.data)
 
-        def run(task: _Task) -> FoundKeys:
+        def run(task: _Task) -> list[FoundKeys | _FoundCells]:
             found = task.shards[task.shard]
             parts = list(self.files.read(found, self.metadata, self.timeline, counts, self.large))
             self._check_shard(parts, task)
-            located = _joined(list(_newest(parts, task.keys, self.scan_share)))
-            return FoundKeys(task.places[located.keys], located.locations)
+            return [some.at(task.places) for some in _newest(parts, task.keys, self.scan_share)]
 
+        found = read_in_threads(run, tasks, self.metadata)
+        decoded = _decoded([some for of_task in found for some in of_task if isinstance(some, _FoundCells)])
         result: list[list[FoundKeys]] = [[] for _ in asked]
-        for task, found in zip(tasks, read_in_threads(run, tasks, self.metadata), strict=True):
-            result[task.number].append(found)
+        for task, of_task in zip(tasks, found, strict=True):
+            located = (some if isinstance(some, FoundKeys) else next(decoded) for some in of_task)
+            result[task.number] += located
         return result
 
     def _check_shard(self, parts: Sequence[ShardFile], task: _Task) -> None:
@@ -349,7 +377,24 @@ def check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) 
             raise CorruptFileError(f"{METADATA_TABLE}/{write.path} was compacted, and its action is not completed")
 
 
-def _newest(parts: Sequence[ShardFile], keys: Any, scan_share: float) -> Iterator[FoundKeys]:
+def _decoded(found: Sequence[_FoundCells]) -> Iterator[FoundKeys]:
+    """Decode cells of several files together, as a call takes longer than a hundred cells."""
+    for schema, of_schema in groupby(found, key=lambda some: some.file.schema_json):
+        together = list(of_schema)
+        try:
+            files = f"{len(together)} files of {PARTITION}"
+            joined = encoded([decode_locations(Cells.joined([some.cells for some in together]), schema, files)])
+        except (CorruptFileError, UnsupportedTable):
+            for some in together:  # one of them names the file
+                decode_locations(some.cells, schema, some.file.source)
+            raise
+        first = 0
+        for some in together:
+            yield FoundKeys(some.keys, joined.slice(first, len(some.keys)))
+            first += len(some.keys)
+
+
+def _newest(parts: Sequence[ShardFile], keys: Any, scan_share: float) -> Iterator[FoundKeys | _FoundCells]:
     """Find the newest record of each key in the files of a shard; one that a delete hides is not found."""
     left: Int64s = np.arange(len(keys))
     for part in _adjacent(reversed(parts)):
@@ -357,7 +402,7 @@ def _newest(parts: Sequence[ShardFile], keys: Any, scan_share: float) -> Iterato
             return
         wanted = keys if len(left) == len(keys) else keys.take(pa.array(left))
         seen, found = _in_file(part, wanted, scan_share) if isinstance(part, HFile) else _in_logs(part, wanted)
-        yield FoundKeys(left[found.keys], found.locations)
+        yield found.at(left)
         left = left[~seen]
 
 
@@ -391,8 +436,8 @@ def _in_logs(logs: Sequence[LoggedKeys], wanted: Any) -> tuple[Flags, FoundKeys]
     return seen, FoundKeys(places[is_located], _rows(locations, (rows - before[of_log])[is_located]))
 
 
-def _in_file(file: HFile, wanted: Any, scan_share: float) -> tuple[Flags, FoundKeys]:
-    """Search keys in an HFile: flag those that it has, and return the locations."""
+def _in_file(file: HFile, wanted: Any, scan_share: float) -> tuple[Flags, FoundKeys | _FoundCells]:
+    """Search keys in an HFile: flag those that it has, and return the locations, or the cells of few keys."""
     seen: Flags = np.zeros(len(wanted), np.bool_)
     is_many = len(wanted) > scan_share * file.entry_count
     cells = list((file.scan if is_many else file.seek)(wanted))
@@ -401,6 +446,8 @@ def _in_file(file: HFile, wanted: Any, scan_share: float) -> tuple[Flags, FoundK
     found: Any = pa.concat_arrays([some.keys for some in cells])
     places = int64s(pc.index_in(found, value_set=wanted))
     seen[places] = True
+    if len(found) <= _FEW_CELLS:
+        return seen, _FoundCells(places, Cells.joined(cells), file)
     return seen, FoundKeys(places, encoded([decode_locations(some, file.schema_json, file.source) for some in cells]))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import pc
 from streaming_lsm.format.hfile.cells import Cells
-from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.hfile.reader import HFile, count_entries
 from streaming_lsm.format.metadata.group_files import DeletedKeys, base_name
 from streaming_lsm.format.metadata.parts import named_values, renamed_values
 from streaming_lsm.format.metadata.record_index import (
@@ -40,7 +40,7 @@ def count_keys(found: MetadataFileSlice, metadata: Storage, counts: Callable[[st
         parts = found.parts(metadata, counts)
         return sum(part.entry_count for part in parts if isinstance(part, HFile))
     path = f"{PARTITION}/{found.base}"
-    return HFile.open(metadata.open_input(path), path).entry_count
+    return count_entries(metadata.open_input(path), path)
 
 
 def distributed(merged: Sequence[Encoded], file_ids: Sequence[str], instant: str) -> Iterator[NewRecords]:

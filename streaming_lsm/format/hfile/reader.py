@@ -368,6 +368,12 @@ def _groups(parts: Iterator[Cells], least: int) -> Iterator[list[Cells]]:
         yield group
 
 
+def count_entries(file: pa.NativeFile, source: str) -> int:
+    """Read the number of entries of an HFile from its trailer; raises as `HFile.open`."""
+    size = file.size()
+    return Trailer.decode(_read(file, max(0, size - TRAILER_BYTES), size, source).data, source).entry_count
+
+
 def _read(file: pa.NativeFile, start: int, end: int, source: str) -> Stretch:
     data: bytes = file.read_at(max(0, end - start), start)  # type: ignore[call-arg]  # the stubs lack the offset
     if len(data) != end - start:
