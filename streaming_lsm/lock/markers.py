@@ -126,12 +126,12 @@ def delete_files(storage: Storage, held: Held, paths: Iterable[str]) -> None:
     Without its base file a slice does not exist: log files that remained after a crash would count to the slice before.
 
     Args:
-        held: the lock, or the heartbeat of the instant; verified before every hundred deletions.
+        held: the lock, or the heartbeat of the instant; verified before at most a hundred deletions.
 
     Raises:
         Fenced: it is not held any more; the remaining files were not deleted.
     """
-    ordered = sorted(paths, key=lambda path: (_is_base(path), path))
+    ordered = sorted(paths, key=_logs_first)
     Deletion(storage, held)(ordered)
     sweep_partitions(storage, ordered)
 
@@ -142,7 +142,7 @@ class Deletion:
 
     Attributes:
         storage: the table's files.
-        held: the lock, or the heartbeat of the instant; verified before every hundred deletions.
+        held: the lock, or the heartbeat of the instant; verified before at most a hundred deletions.
     """
 
     storage: Storage
@@ -162,7 +162,7 @@ class Deletion:
 def in_portions(paths: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:
     """Divide data files into portions of about `most`, which may be deleted at a time: slices stay together."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for path in sorted(paths, key=lambda path: (_is_base(path), path)):
+    for path in paths:
         folder, _, name = path.rpartition("/")
         parsed = parse_file_name(name, rfc103_names=True)
         groups.setdefault((folder, parsed.file_id if parsed else name), []).append(path)
@@ -170,16 +170,20 @@ def in_portions(paths: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:
     for key in sorted(groups):
         portion += groups[key]
         if len(portion) >= most:
-            yield tuple(portion)
+            yield tuple(sorted(portion, key=_logs_first))
             portion = []
     if portion:
-        yield tuple(portion)
+        yield tuple(sorted(portion, key=_logs_first))
 
 
 def sweep_partitions(storage: Storage, paths: Iterable[str]) -> None:
     """Delete temporary files of failed attempts in the folders of data files."""
     for partition in sorted({path.rpartition("/")[0] for path in paths}):
         storage.sweep(partition)
+
+
+def _logs_first(path: str) -> tuple[bool, str]:
+    return _is_base(path), path
 
 
 def _is_base(path: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,8 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _LARGE_LOG = 1 << 20
 """Bytes of a log from which it is not read as a whole for a look-up: blocks are requested one by one."""
-_FEW_CELLS = 1 << 11
-"""Cells of a file that are copied, to decode them with those of other files."""
+_FEW_CELLS, _MOST_TOGETHER = 1 << 11, 1 << 16
+"""Cells of a file up to which they are decoded with those of other files, and cells that are decoded together."""
 _FAULTS = (CorruptFileError, UnsupportedTable, TableNotFound, OSError)
 _LOG = logging.getLogger(__name__)
 
@@ -72,12 +72,14 @@ class _FoundCells:
     Attributes:
         keys: see `FoundKeys`.
         cells: the cells, n.
-        file: the HFile.
+        schema_json: Avro JSON of their values.
+        source: name of the HFile, for messages. The HFile itself is closed again, as there may be thousands.
     """
 
     keys: Int64s
     cells: Cells
-    file: HFile
+    schema_json: str
+    source: str
 
     def at(self, places: Int64s) -> _FoundCells:
         """See `FoundKeys.at`."""
@@ -248,13 +250,10 @@ class RecordIndex:
             self._check_shard(parts, task)
             return [some.at(task.places) for some in _newest(parts, task.keys, self.scan_share)]
 
-        found = read_in_threads(run, tasks, self.metadata)
-        decoded = _decoded([some for of_task in found for some in of_task if isinstance(some, _FoundCells)])
-        result: list[list[FoundKeys]] = [[] for _ in asked]
-        for task, of_task in zip(tasks, found, strict=True):
-            located = (some if isinstance(some, FoundKeys) else next(decoded) for some in of_task)
-            result[task.number] += located
-        return result
+        found: list[list[FoundKeys | _FoundCells]] = [[] for _ in asked]
+        for task, of_task in zip(tasks, read_in_threads(run, tasks, self.metadata), strict=True):
+            found[task.number] += of_task
+        return [list(_decoded(of_keys)) for of_keys in found]
 
     def _check_shard(self, parts: Sequence[ShardFile], task: _Task) -> None:
         """Check that files have keys of their shard, or else the number of shards is wrong."""
@@ -377,21 +376,31 @@ def check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) 
             raise CorruptFileError(f"{METADATA_TABLE}/{write.path} was compacted, and its action is not completed")
 
 
-def _decoded(found: Sequence[_FoundCells]) -> Iterator[FoundKeys]:
+def _decoded(found: Iterable[FoundKeys | _FoundCells]) -> Iterator[FoundKeys]:
     """Decode cells of several files together, as a call takes longer than a hundred cells."""
-    for schema, of_schema in groupby(found, key=lambda some: some.file.schema_json):
-        together = list(of_schema)
-        try:
-            files = f"{len(together)} files of {PARTITION}"
-            joined = encoded([decode_locations(Cells.joined([some.cells for some in together]), schema, files)])
-        except (CorruptFileError, UnsupportedTable):
-            for some in together:  # one of them names the file
-                decode_locations(some.cells, schema, some.file.source)
-            raise
-        first = 0
-        for some in together:
-            yield FoundKeys(some.keys, joined.slice(first, len(some.keys)))
-            first += len(some.keys)
+    waiting: list[_FoundCells] = []
+    for some in found:
+        if isinstance(some, FoundKeys):
+            yield some
+            continue
+        count = sum(len(one.cells) for one in waiting)
+        if waiting and (waiting[0].schema_json != some.schema_json or count + len(some.cells) > _MOST_TOGETHER):
+            yield _decoded_together(waiting)
+            waiting = []
+        waiting.append(some)
+    if waiting:
+        yield _decoded_together(waiting)
+
+
+def _decoded_together(found: Sequence[_FoundCells]) -> FoundKeys:
+    schema, source = found[0].schema_json, f"{len(found)} files of {PARTITION}"
+    try:
+        locations = encoded([decode_locations(Cells.joined([some.cells for some in found]), schema, source)])
+    except (CorruptFileError, UnsupportedTable):
+        for some in found:  # one of them names the file
+            decode_locations(some.cells, schema, some.source)
+        raise
+    return FoundKeys(np.concatenate([some.keys for some in found]), locations)
 
 
 def _newest(parts: Sequence[ShardFile], keys: Any, scan_share: float) -> Iterator[FoundKeys | _FoundCells]:
@@ -447,7 +456,7 @@ def _in_file(file: HFile, wanted: Any, scan_share: float) -> tuple[Flags, FoundK
     places = int64s(pc.index_in(found, value_set=wanted))
     seen[places] = True
     if len(found) <= _FEW_CELLS:
-        return seen, _FoundCells(places, Cells.joined(cells), file)
+        return seen, _FoundCells(places, Cells.joined(cells), file.schema_json, file.source)
     return seen, FoundKeys(places, encoded([decode_locations(some, file.schema_json, file.source) for some in cells]))
 
 

@@ -184,7 +184,11 @@ class Storage(Protocol):
         ...
 
     def delete_files(self, paths: Iterable[str]) -> None:
-        """Delete files; those that are missing are passed over. S3 and Azure take one request for many."""
+        """Delete files; those that are missing are passed over.
+
+        A file system deletes them in their order, each durably before the next; S3 and Azure take one request for many,
+        and may delete them in any order.
+        """
         ...
 
     def delete_folder(self, path: str) -> None:

@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
-from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
@@ -212,10 +211,8 @@ class LocalStorage:
             sync(os.path.dirname(full))
 
     def delete_files(self, paths: Iterable[str]) -> None:
-        # Those of one folder are durable before one of the next is deleted.
-        for folder, files in groupby(map(self._inside_parent, paths), key=os.path.dirname):
-            if sum(map(unlink, files)):
-                sync(folder)
+        for path in paths:
+            self.delete(path)
 
     def delete_folder(self, path: str) -> None:
         full = self._inside(path)

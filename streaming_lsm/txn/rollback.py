@@ -99,9 +99,9 @@ def clear_rolled_back(storage: Storage, lock: TableLock, target: Instant) -> Non
     """Delete the instant files of a rolled back write, files that late tasks created, markers and decision record.
 
     The decision record is deleted last: a writer that resumes finds either the record, or its instant gone. The lock is
-    verified before each data file. The other deletions are harmless after the lock was lost, too: the write is decided
-    to be undone. They name its requested time, which another action has only if two writers drew it while their clocks
-    were behind the timeline; see `streaming_lsm.txn.planned_actions.refuse_reused_time`.
+    verified before at most a hundred data files. The other deletions are harmless after the lock was lost, too: the
+    write is decided to be undone. They name its requested time, which another action has only if two writers drew it
+    while their clocks were behind the timeline; see `streaming_lsm.txn.planned_actions.refuse_reused_time`.
 
     Raises:
         Fenced: another writer took the lock; it finishes the deletion.

@@ -31,8 +31,6 @@ _BYTES_PER_CHECKSUM = 16384
 _MAX_PAYLOAD = 128 << 20
 """Maximum bytes of an uncompressed block, as of a file under `.hoodie`; gzip can inflate a file to 1,000 times its
 size. Blocks have 16 KiB, or one larger entry."""
-_LEAST_WINDOW_BITS = 9
-"""The smallest window of zlib."""
 _LEAST_BYTES_PER_CHECKSUM, _MAX_BYTES_PER_CHECKSUM = 128, 1 << 20
 # Magic of encoded data blocks, an option of HBase that Hudi never sets; they are not supported.
 _ENCODED_DATA = b"DATABLKE"
@@ -179,10 +177,7 @@ def _uncompressed(packed: memoryview, size: int, codec: Codec, offset: int, sour
 
 def _gzip(payload: bytes, level: int) -> bytes:
     """Compress to a gzip stream with Java's header: no time, operating system unknown."""
-    # A window that the payload fits in, and tables for its length: those of the largest take longer to clear than
-    # a block of few cells to compress.
-    bits = min(max(len(payload).bit_length() + 1, _LEAST_WINDOW_BITS), zlib.MAX_WBITS)
-    stream = zlib.compressobj(level, zlib.DEFLATED, -bits, min(bits - 6, zlib.DEF_MEM_LEVEL))
+    stream = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = stream.compress(payload) + stream.flush()
     tail = struct.pack("<II", zlib.crc32(payload), len(payload))
     return b"\x1f\x8b\x08" + bytes(6) + b"\xff" + body + tail

@@ -369,7 +369,7 @@ def _groups(parts: Iterator[Cells], least: int) -> Iterator[list[Cells]]:
 
 
 def count_entries(file: pa.NativeFile, source: str) -> int:
-    """Read the number of entries of an HFile from its trailer; raises as `HFile.open`."""
+    """Read the number of entries of an HFile from its trailer, and nothing else; raises as `Trailer.decode`."""
     size = file.size()
     return Trailer.decode(_read(file, max(0, size - TRAILER_BYTES), size, source).data, source).entry_count
 

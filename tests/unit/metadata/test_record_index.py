@@ -16,8 +16,9 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
+from streaming_lsm.format.metadata.record_index import decode_locations
 from streaming_lsm.index.file_readers import FILE_READERS
-from streaming_lsm.metadata import services
+from streaming_lsm.metadata import record_locations, services
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice
 from streaming_lsm.metadata.index_build import IndexBuild
 from streaming_lsm.metadata.partitions import record_index
@@ -701,3 +702,32 @@ def test_checksum_files_of_hadoop_beside_its_files_do_no_harm(tmp_path: Path, ca
     (folder / "record-index-a-0000-0_a_b_c.hfile").write_bytes(b"")
     LsmTable(tmp_path, table.options).upsert(written(draw, 5))
     assert "a file name that this release does not read" in caplog.text
+
+
+@pytest.mark.parametrize("together", [1 << 16, 70])
+def test_a_look_up_in_many_file_groups_holds_none_of_them_open_while_it_decodes_what_they_have(
+    together: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = {f"hoodie.metadata.record.index.{end}.filegroup.count": 60 for end in ("min", "max")}
+    table = LsmTable.create(tmp_path, schema_of("version 10"), OPTIONS)
+    keys = [f"k{number:03d}" for number in range(240)]
+    rows = pa.table([keys, ["a"] * 240, [1] * 240, [False] * 240, [1] * 240], schema=schema_of("version 10"))
+    table.upsert(rows)
+    other = pa.table([["other"], ["a"], [1], [False], [1]], schema=rows.schema)
+    LsmTable(tmp_path, {**ENABLED, **LOCATED, **groups}).upsert(other)  # makes the index, of base files
+    opened: list[int] = []
+
+    def counted(cells: Any, schema_json: str, source: str) -> pa.RecordBatch:
+        opened.append(len(list(Path("/proc/self/fd").iterdir())))
+        return decode_locations(cells, schema_json, source)
+
+    monkeypatch.setattr(record_locations, "decode_locations", counted)
+    monkeypatch.setattr(record_locations, "_MOST_TOGETHER", together)
+    again = LsmTable(tmp_path)
+    index = RecordIndex.open(again.storage, again.timeline, 1.0, TimelineCache(), ShardFiles())
+    assert index is not None
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    found = index.find(pa.array([*keys, "absent"], pa.string()))
+    assert found.keys.tolist() == list(range(240))
+    assert max(opened) <= before + 4
+    assert len(opened) == (1 if together > 240 else 4)
