@@ -96,7 +96,7 @@ def _found(
     metadata: Storage, data: Timeline, keys: pa.StringArray, partition: str, file_id: str
 ) -> Iterator[tuple[Int64s, pa.StructArray]]:
     """Yield ranges, and the index of the key of each."""
-    timeline = Timeline.load(metadata, data.layout)
+    timeline = data.load_inside(metadata)
     for part in sought_records(metadata, timeline, data, keys, partition, file_id):
         if not isinstance(part, DeletedKeys):  # of files that are gone
             places = int64s(pc.index_in(part.cells.keys.cast(pa.string()), value_set=keys))

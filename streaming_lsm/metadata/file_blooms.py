@@ -55,7 +55,7 @@ def file_blooms(
     by_key = {filter_key(*file): file for file in files}
     metadata = Subfolder(storage, METADATA_TABLE)
     try:
-        timeline = Timeline.load(metadata, data.layout)
+        timeline = data.load_inside(metadata)
         parts = sought_records(metadata, timeline, data, pa.array(by_key, pa.string()), PARTITION, FILE_ID)
         found: tuple[Any, Any] = newest_filters(parts)
         rows = zip(*(column.to_pylist() for column in found), strict=True)

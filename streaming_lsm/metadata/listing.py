@@ -92,7 +92,7 @@ def listed_files(storage: Storage, data: Timeline, choose: ChoosePartitions | No
 
 
 def _listing(metadata: Storage, data: Timeline, choose: ChoosePartitions | None) -> ListedFiles:
-    timeline = Timeline.load(metadata, data.layout)
+    timeline = data.load_inside(metadata)
     try:
         newest = MetadataFileSlice.newest(timeline, metadata.names(PARTITION), FILES)
         found = _read(list(newest.parts(metadata, counted_instants(data))), choose)

@@ -72,7 +72,7 @@ def partition_ranges(
 
 
 def _found(metadata: Storage, data: Timeline, keys: pa.StringArray) -> tuple[Any, Any] | None:
-    timeline, names, counts = Timeline.load(metadata, data.layout), metadata.names(PARTITION), counted_instants(data)
+    timeline, names, counts = data.load_inside(metadata), metadata.names(PARTITION), counted_instants(data)
     (group,) = numbered_groups(PARTITION, FILE_ID, names)
     newest = MetadataFileSlice.newest(timeline, names, group)
     base = newest.base.instant if newest.base else ""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.column_versions import ColumnVersions
 from streaming_lsm.timeline.archive import KnownHistory
 from streaming_lsm.timeline.instant import Instant
+
+if TYPE_CHECKING:
+    from streaming_lsm.timeline.timeline import Timeline
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -34,6 +37,7 @@ class InstantFacts:
         columns: versions of the table's columns as of the newest write that was asked for last.
         files: names of the files that a write of a metadata table has created, by file id, by partition.
         history: what was read of the archived timeline.
+        inside: the timelines that were loaded last of tables inside this one, such as its metadata table, by URI.
     """
 
     undone: dict[Instant, tuple[str, ...]] = field(default_factory=dict)
@@ -42,6 +46,7 @@ class InstantFacts:
     columns: dict[Instant, ColumnVersions] = field(default_factory=dict)
     files: dict[Instant, dict[str, CreatedFiles]] = field(default_factory=dict)
     history: KnownHistory = field(default_factory=KnownHistory)
+    inside: dict[str, Timeline] = field(default_factory=dict)
 
     def decoded(self, data: bytes, decode: Callable[[], CommitMetadata]) -> CommitMetadata:
         """Return the metadata of a commit, decoded if `data` is not that of the last one."""
@@ -67,6 +72,7 @@ class InstantFacts:
             self.columns,
             {instant: self.files[instant] for instant in instants if instant in self.files},
             self.history,
+            self.inside,
         )
 
 

@@ -98,6 +98,12 @@ class Timeline:
         facts = known.facts.of_timeline(found.instants)
         return cls(storage, found.instants, first, layout=layout, names=found, facts=facts)
 
+    def load_inside(self, storage: Storage) -> Timeline:
+        """Load the timeline of a table inside this one, of the same layout, with what was read of it before."""
+        known = self.facts.inside
+        known[storage.uri] = loaded = Timeline.load(storage, self.layout, known.get(storage.uri))
+        return loaded
+
     @property
     def folder(self) -> str:
         """Folder of the timeline."""

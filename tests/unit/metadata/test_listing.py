@@ -7,8 +7,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.metadata.files_partition import FILE_GROUP
@@ -16,6 +18,8 @@ from streaming_lsm.format.metadata.group_files import log_name
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
+from streaming_lsm.metadata import services
+from streaming_lsm.metadata.column_ranges import column_ranges
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.files import metadata_files
 from streaming_lsm.metadata.listing import folder_listing, listing_differences, metadata_listing
@@ -29,6 +33,12 @@ from tests.support.metadata_tables import assert_settled
 from tests.support.writers import new_process, transaction
 from tests.unit.metadata.test_table import METADATA, make, write, written
 
+OPTIONS: dict[str, object] = {
+    "hoodie.table.name": "listed",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.table.ordering.fields": "n",
+    "hoodie.bucket.index.num.buckets": 1,
+}
 EVERY_SECOND = {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 2}
 
 
@@ -133,3 +143,25 @@ def test_one_that_the_properties_name_and_that_is_missing_is_no_empty_table(tmp_
     assert metadata_files(storage, 2) is None
     write(storage, 3)
     assert_settled(tmp_path)
+
+
+def test_the_history_of_the_metadata_table_is_read_once_by_an_open_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Few files are as many: the logs of column_stats are merged once there are twenty, and those before are archived.
+    monkeypatch.setattr(services, "_LARGE_BASE", 0)
+    options = OPTIONS | EVERY_SECOND | {"hoodie.metadata.index.column.stats.enable": True}
+    table = LsmTable.create(tmp_path, pa.schema([("id", pa.string()), ("n", pa.int64())]), options)
+    for number in range(46):
+        table.upsert(pa.table({"id": ["a"], "n": [number]}))
+    watched = FaultyStorage(table.storage)
+    data, history = Timeline.load(watched), f"{METADATA}/.hoodie/timeline/history/"
+    files = [("", name) for name in folder_listing(table.storage, data)[""] if ".log." in name]
+    reads = []
+    for _ in range(3):
+        before = len(watched.calls)
+        assert column_ranges(watched, data, files, ["n"])
+        data = Timeline.load(watched, previous=data)
+        reads.append([path for _, path in watched.calls[before:] if path.startswith(history) and "parquet" in path])
+    assert reads[0]
+    assert reads[1:] == [[], []]
