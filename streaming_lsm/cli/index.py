@@ -15,7 +15,7 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.services.indexes.check import IndexCheck
 from streaming_lsm.services.indexes.inventory import IndexState
-from streaming_lsm.services.indexes.names import EXPRESSION, SECONDARY
+from streaming_lsm.services.indexes.names import COLUMN_STATS, EXPRESSION, RECORD_INDEX, SECONDARY
 from streaming_lsm.table import LsmTable
 
 _UNSOUND = 1
@@ -58,6 +58,7 @@ def _arguments(verb: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _create(arguments: argparse.Namespace) -> None:
+    _refuse_others(arguments)
     form = {}
     if arguments.columns:
         form[_columns_option(arguments.partition).key] = arguments.columns
@@ -70,6 +71,19 @@ def _create(arguments: argparse.Namespace) -> None:
     made = next(state for state in table.indexes() if state.name == name)
     said = f"created {name}: {counted(made.records, 'record')} in {counted(made.file_groups, 'file group')}"
     _tell(table, arguments, said, partition=name)
+
+
+def _refuse_others(arguments: argparse.Namespace) -> None:
+    """Refuse arguments that say nothing about the partition."""
+    name: str = arguments.partition
+    of_columns = name == COLUMN_STATS or name.startswith((SECONDARY, EXPRESSION))
+    for flag, given, applies in (
+        ("--columns", arguments.columns, of_columns),
+        ("--function", arguments.function, name.startswith(EXPRESSION)),
+        ("--by-partition", arguments.by_partition, name == RECORD_INDEX),
+    ):
+        if given and not applies:
+            raise ConfigError(f"{flag} says nothing about {name}: leave it out, see lsm index create --help")
 
 
 def _columns_option(partition: str) -> Option[Any]:

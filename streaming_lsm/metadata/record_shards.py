@@ -176,5 +176,9 @@ def of_shards(keys: pa.StringArray, shards: int, hash: Hash = shards_of) -> Iter
 
 def _check_lengths(keys: pa.StringArray) -> None:
     sizes = np.diff(offsets_of(keys))
-    if len(sizes) and not (sizes.min() > 0 and sizes.max() <= MAX_ROW_BYTES):
-        raise UnsupportedTable(f"an empty record key, or one of more than {MAX_ROW_BYTES:,} bytes, cannot be indexed")
+    wrong = np.flatnonzero((sizes == 0) | (sizes > MAX_ROW_BYTES))
+    if len(wrong):
+        key = keys[int(wrong[0])].as_py()
+        raise UnsupportedTable(
+            f"record key {key!r:.80} of {sizes[wrong[0]]:,} bytes cannot be indexed, only one of 1 to {MAX_ROW_BYTES:,}"
+        )

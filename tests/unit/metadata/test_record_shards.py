@@ -8,7 +8,7 @@ import pytest
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.metadata.record_index import parse_shard, shard_file_id
-from streaming_lsm.metadata.record_shards import ShardedKeys, Sizing, by_partition
+from streaming_lsm.metadata.record_shards import ShardedKeys, Sizing, by_partition, sorted_keys
 
 GIB = 1 << 30
 
@@ -73,3 +73,9 @@ def test_a_key_that_comes_twice_or_fits_no_hfile_is_refused(keys: list[str]) -> 
     sharded = ShardedKeys([(0, pa.chunked_array([keys[:1]])), (1, pa.chunked_array([keys[1:]]))], 1)
     with pytest.raises(UnsupportedTable):
         sharded.sorted(0)
+
+
+@pytest.mark.parametrize(("key", "told"), [("k" * 32_768, "'kkk.* of 32,768 bytes"), ("", "'' of 0 bytes")])
+def test_a_key_that_no_hfile_takes_is_named(key: str, told: str) -> None:
+    with pytest.raises(UnsupportedTable, match=f"record key {told} cannot be indexed"):
+        sorted_keys(pa.array(["a", key, "b"], pa.string()))
