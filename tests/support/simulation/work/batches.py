@@ -15,7 +15,7 @@ from typing import TypeVar
 from tests.support.small_tables import Row
 
 T = TypeVar("T")
-COUNTRIES = ("nl", "de")
+COUNTRIES = ("nl", "de-2026-11-0")
 REPLACED = COUNTRIES[0]
 """The partition whose file groups another program replaces."""
 _ORDERED = tuple((f"k{number}", COUNTRIES[number % 2]) for number in range(8))
