@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from streaming_lsm.lock.markers import (
 )
 from streaming_lsm.lock.owner import Owner, Process
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.storage.uris import open_storage
 from tests.support.faulty_storage import FaultyStorage, Killed
 from tests.support.writers import DataFile, files_below, make_table, new_process, transaction, write_file
 
@@ -168,6 +170,30 @@ def test_files_are_deleted_only_while_the_lock_is_held(storage: LocalStorage, tm
     with pytest.raises(Fenced):
         delete_files(Stopped(tmp_path), held_lock(storage), paths)
     assert [path for path in paths if storage.exists(path)] == paths[1:]
+
+
+class Claimed:
+    """Counts how often it is looked at."""
+
+    looks = 0
+
+    def verify(self) -> None:
+        self.looks += 1
+
+
+def test_an_object_store_is_asked_once_for_a_hundred_files_logs_before_base_files() -> None:
+    storage = FaultyStorage(open_storage(f"memory://{uuid.uuid4().hex}/orders"))
+    logs = [f"nl/{DataFile('nl', bucket).name(INSTANT)}" for bucket in range(210)]
+    bases = [f"nl/{DataFile('nl', bucket).name(INSTANT).file_id}_0-0-0_{INSTANT}.parquet" for bucket in range(7)]
+    for path in (*logs, *bases):
+        storage.put_if_absent(path, b"PAR1")
+    held = Claimed()
+    (portion,) = in_portions([*bases, *logs], 10_000)
+    assert Deletion(storage, held)(portion) == 217
+    asked = [path for name, path in storage.calls if name == "delete_files"]
+    assert len(asked) == held.looks == 4
+    assert [path in bases for path in asked] == [False, False, False, True]
+    assert storage.names("nl") == []
 
 
 def test_portions_keep_the_files_of_a_file_group_together_logs_before_base_files() -> None:
