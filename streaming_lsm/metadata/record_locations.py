@@ -9,8 +9,8 @@ ones.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,19 +18,28 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import take
-from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
+from streaming_lsm.arrow.columns import Int64s, int64s, pc
 from streaming_lsm.arrow.ranges import places_in
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import LAST_KEY, HFile
-from streaming_lsm.format.metadata.record_index import PARTITION, decode_locations, shards_of
+from streaming_lsm.format.metadata.record_index import PARTITION, shards_of
 from streaming_lsm.format.table.file_names import LogFileName
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.commit import DELTA_COMMIT
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
 from streaming_lsm.metadata.record_shards import Hash, by_partition
-from streaming_lsm.metadata.shard_files import LOCATED, LoggedKeys, ShardFile, ShardFiles, encoded, whole
+from streaming_lsm.metadata.shard_files import ShardFile, ShardFiles
+from streaming_lsm.metadata.shard_search import (
+    FoundCells,
+    FoundKeys,
+    aligned,
+    decoded,
+    joined,
+    newest_found,
+    spread,
+    take_rows,
+)
 from streaming_lsm.metadata.state import check_replacements, check_up_to_date
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.parallel import read_in_threads
@@ -42,48 +51,8 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _LARGE_LOG = 1 << 20
 """Bytes of a log from which it is not read as a whole for a look-up: blocks are requested one by one."""
-_FEW_CELLS, _MOST_TOGETHER = 1 << 11, 1 << 16
-"""Cells of a file up to which they are decoded with those of other files, and cells that are decoded together."""
 _FAULTS = (CorruptFileError, UnsupportedTable, TableNotFound, OSError)
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class FoundKeys:
-    """Locations of some record keys.
-
-    Attributes:
-        keys: index of the key of each location, ascending, int64 (n,); in a partitioned index a key may have several.
-        locations: the columns `LOCATED`, n rows.
-    """
-
-    keys: Int64s
-    locations: pa.RecordBatch
-
-    def at(self, places: Int64s) -> FoundKeys:
-        """Return the locations with the places of their keys in place of their indices."""
-        return FoundKeys(places[self.keys], self.locations)
-
-
-@dataclass(frozen=True)
-class _FoundCells:
-    """Cells of some record keys in an HFile, few enough to decode them with those of other files.
-
-    Attributes:
-        keys: see `FoundKeys`.
-        cells: the cells, n.
-        schema_json: Avro JSON of their values.
-        source: name of the HFile, for messages. The HFile itself is closed again, as there may be thousands.
-    """
-
-    keys: Int64s
-    cells: Cells
-    schema_json: str
-    source: str
-
-    def at(self, places: Int64s) -> _FoundCells:
-        """See `FoundKeys.at`."""
-        return replace(self, keys=places[self.keys])
 
 
 @dataclass(frozen=True)
@@ -177,7 +146,7 @@ class RecordIndex:
         distinct = pc.unique(keys)
         asked = [shards for path, shards in self.shards.items() if partition is None or path in (None, partition)]
         parts = self._look_up([(distinct, shards) for shards in asked])
-        found = _joined([part for of_shards in parts for part in of_shards])
+        found = joined([part for of_shards in parts for part in of_shards])
         if len(distinct) == len(keys):
             return found
         # The locations of each distinct key, for each of its occurrences.
@@ -185,7 +154,7 @@ class RecordIndex:
         first, last = (np.searchsorted(found.keys, nth, side) for side in ("left", "right"))
         counts = last - first
         places = places_in(first, counts)
-        return FoundKeys(np.repeat(np.arange(len(keys)), counts), _rows(found.locations, places))
+        return FoundKeys(np.repeat(np.arange(len(keys)), counts), take_rows(found.locations, places))
 
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any] | None = None) -> pa.RecordBatch:
         """Look up the location of each key.
@@ -202,7 +171,7 @@ class RecordIndex:
             ValueError: a partitioned record index was asked without partitions.
         """
         if not self.is_partitioned:
-            return _aligned(self.find(keys), len(keys))
+            return aligned(self.find(keys), len(keys))
         if partitions is None:
             raise ValueError(f"{PARTITION} has file groups for each partition: give those of the keys")
         codes = int64s(partitions.indices)
@@ -213,11 +182,11 @@ class RecordIndex:
             if path in self.shards and len(place)
         ]
         parts = self._look_up([(distinct, shards) for _, distinct, shards in asked])
-        spread = [
-            _spread(_joined(found), place, int64s(pc.index_in(take(keys, place), value_set=distinct)))
+        placed = [
+            spread(joined(found), place, int64s(pc.index_in(take(keys, place), value_set=distinct)))
             for (place, distinct, _), found in zip(asked, parts, strict=True)
         ]
-        return _aligned(_joined(spread), len(keys))
+        return aligned(joined(placed), len(keys))
 
     def is_current(self, now: Timeline) -> bool:
         """Whether no file that was read has keys of writes that are not completed on `data`.
@@ -244,16 +213,16 @@ class RecordIndex:
                     tasks.append(_Task(number, shards, shard, places, keys.take(pa.array(places)).cast(pa.binary())))
         counts = counted_instants(self.data)
 
-        def run(task: _Task) -> list[FoundKeys | _FoundCells]:
+        def run(task: _Task) -> list[FoundKeys | FoundCells]:
             found = task.shards[task.shard]
             parts = list(self.files.read(found, self.metadata, self.timeline, counts, self.large))
             self._check_shard(parts, task)
-            return [some.at(task.places) for some in _newest(parts, task.keys, self.scan_share)]
+            return [some.at(task.places) for some in newest_found(parts, task.keys, self.scan_share)]
 
-        found: list[list[FoundKeys | _FoundCells]] = [[] for _ in asked]
+        found: list[list[FoundKeys | FoundCells]] = [[] for _ in asked]
         for task, of_task in zip(tasks, read_in_threads(run, tasks, self.metadata), strict=True):
             found[task.number] += of_task
-        return [list(_decoded(of_keys)) for of_keys in found]
+        return [list(decoded(of_keys)) for of_keys in found]
 
     def _check_shard(self, parts: Sequence[ShardFile], task: _Task) -> None:
         """Check that files have keys of their shard, or else the number of shards is wrong."""
@@ -374,117 +343,3 @@ def check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) 
     for write in timeline.completed_writes:
         if write.action == DELTA_COMMIT and (write.completed or "") < until and not counts(write.requested):
             raise CorruptFileError(f"{METADATA_TABLE}/{write.path} was compacted, and its action is not completed")
-
-
-def _decoded(found: Iterable[FoundKeys | _FoundCells]) -> Iterator[FoundKeys]:
-    """Decode cells of several files together, as a call takes longer than a hundred cells."""
-    waiting: list[_FoundCells] = []
-    for some in found:
-        if isinstance(some, FoundKeys):
-            yield some
-            continue
-        count = sum(len(one.cells) for one in waiting)
-        if waiting and (waiting[0].schema_json != some.schema_json or count + len(some.cells) > _MOST_TOGETHER):
-            yield _decoded_together(waiting)
-            waiting = []
-        waiting.append(some)
-    if waiting:
-        yield _decoded_together(waiting)
-
-
-def _decoded_together(found: Sequence[_FoundCells]) -> FoundKeys:
-    schema, source = found[0].schema_json, f"{len(found)} files of {PARTITION}"
-    try:
-        locations = encoded([decode_locations(Cells.joined([some.cells for some in found]), schema, source)])
-    except (CorruptFileError, UnsupportedTable):
-        for some in found:  # one of them names the file
-            decode_locations(some.cells, schema, some.source)
-        raise
-    return FoundKeys(np.concatenate([some.keys for some in found]), locations)
-
-
-def _newest(parts: Sequence[ShardFile], keys: Any, scan_share: float) -> Iterator[FoundKeys | _FoundCells]:
-    """Find the newest record of each key in the files of a shard; one that a delete hides is not found."""
-    left: Int64s = np.arange(len(keys))
-    for part in _adjacent(reversed(parts)):
-        if not len(left):
-            return
-        wanted = keys if len(left) == len(keys) else keys.take(pa.array(left))
-        seen, found = _in_file(part, wanted, scan_share) if isinstance(part, HFile) else _in_logs(part, wanted)
-        yield found.at(left)
-        left = left[~seen]
-
-
-def _adjacent(parts: Iterable[ShardFile]) -> Iterator[HFile | Sequence[LoggedKeys]]:
-    """Yield HFiles, and the small logs between them together, which are searched at once."""
-    logs: list[LoggedKeys] = []
-    for part in parts:
-        if isinstance(part, LoggedKeys):
-            logs.append(part)
-            continue
-        if logs:
-            yield logs
-            logs = []
-        yield part
-    if logs:
-        yield logs
-
-
-def _in_logs(logs: Sequence[LoggedKeys], wanted: Any) -> tuple[Flags, FoundKeys]:
-    """Search keys in logs, the newest first: flag those that one has, and return the locations."""
-    nth = pc.index_in(wanted, value_set=pa.concat_arrays([log.keys for log in logs]))
-    seen = flags(nth.is_valid())
-    places, rows = np.flatnonzero(seen), int64s(nth.drop_null())
-    ends = np.cumsum([len(log.keys) for log in logs])
-    of_log = np.searchsorted(ends, rows, "right")
-    is_deleted = np.array([log.locations is None for log in logs])
-    # Deletes have no rows among the locations.
-    before = np.cumsum([0, *(len(log.keys) if log.locations is None else 0 for log in logs)])[:-1]
-    is_located = ~is_deleted[of_log]
-    locations = whole(pa.Table.from_batches([log.locations for log in logs if log.locations is not None], LOCATED))
-    return seen, FoundKeys(places[is_located], _rows(locations, (rows - before[of_log])[is_located]))
-
-
-def _in_file(file: HFile, wanted: Any, scan_share: float) -> tuple[Flags, FoundKeys | _FoundCells]:
-    """Search keys in an HFile: flag those that it has, and return the locations, or the cells of few keys."""
-    seen: Flags = np.zeros(len(wanted), np.bool_)
-    is_many = len(wanted) > scan_share * file.entry_count
-    cells = list((file.scan if is_many else file.seek)(wanted))
-    if not cells:
-        return seen, _joined([])
-    found: Any = pa.concat_arrays([some.keys for some in cells])
-    places = int64s(pc.index_in(found, value_set=wanted))
-    seen[places] = True
-    if len(found) <= _FEW_CELLS:
-        return seen, _FoundCells(places, Cells.joined(cells), file.schema_json, file.source)
-    return seen, FoundKeys(places, encoded([decode_locations(some, file.schema_json, file.source) for some in cells]))
-
-
-def _joined(parts: Sequence[FoundKeys]) -> FoundKeys:
-    """Join locations, ascending by key."""
-    keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
-    locations = whole(pa.Table.from_batches([part.locations for part in parts], LOCATED))
-    order = np.argsort(keys, kind="stable")
-    return FoundKeys(keys[order], _rows(locations, order))
-
-
-def _spread(found: FoundKeys, places: Int64s, nth: Int64s) -> FoundKeys:
-    """Return the location of each key at `places`, given which of the distinct keys it is; a key has at most one."""
-    at = np.minimum(np.searchsorted(found.keys, nth), max(len(found.keys) - 1, 0))
-    has = found.keys[at] == nth if len(found.keys) else np.zeros(len(nth), np.bool_)
-    return FoundKeys(places[has], _rows(found.locations, at[has]))
-
-
-def _aligned(found: FoundKeys, count: int) -> pa.RecordBatch:
-    """Return a row for each of `count` keys, null without a location."""
-    rows, absent = np.zeros(count, np.int64), np.ones(count, np.bool_)
-    rows[found.keys], absent[found.keys] = np.arange(len(found.keys)), False
-    if not len(found.keys):
-        return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in LOCATED], names=LOCATED.names)
-    columns = [take(column, rows, absent) for column in found.locations.columns]
-    return pa.RecordBatch.from_arrays(columns, names=LOCATED.names)
-
-
-def _rows(batch: pa.RecordBatch, places: Int64s) -> pa.RecordBatch:
-    indices: Any = pa.array(places)
-    return batch.take(indices)

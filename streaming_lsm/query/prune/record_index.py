@@ -14,7 +14,7 @@ from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.latest_slices import FileSlices
 from streaming_lsm.format.table.file_names import bucket_of
-from streaming_lsm.metadata.record_locations import FoundKeys
+from streaming_lsm.metadata.shard_search import FoundKeys
 
 
 def have_buckets(slices: Sequence[FileSlice]) -> bool:

@@ -18,7 +18,7 @@ from streaming_lsm.config import Options
 from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
 from streaming_lsm.format.metadata.record_index import decode_locations
 from streaming_lsm.index.file_readers import FILE_READERS
-from streaming_lsm.metadata import record_locations, services
+from streaming_lsm.metadata import services, shard_search
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice
 from streaming_lsm.metadata.index_build import IndexBuild
 from streaming_lsm.metadata.partitions import record_index
@@ -721,8 +721,8 @@ def test_a_look_up_in_many_file_groups_holds_none_of_them_open_while_it_decodes_
         opened.append(len(list(Path("/proc/self/fd").iterdir())))
         return decode_locations(cells, schema_json, source)
 
-    monkeypatch.setattr(record_locations, "decode_locations", counted)
-    monkeypatch.setattr(record_locations, "_MOST_TOGETHER", together)
+    monkeypatch.setattr(shard_search, "decode_locations", counted)
+    monkeypatch.setattr(shard_search, "_MOST_TOGETHER", together)
     again = LsmTable(tmp_path)
     index = RecordIndex.open(again.storage, again.timeline, 1.0, TimelineCache(), ShardFiles())
     assert index is not None

@@ -10,9 +10,10 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.metadata import record_locations as record_locations_module
-from streaming_lsm.metadata.record_locations import FoundKeys, _in_logs, record_locations
+from streaming_lsm.metadata.record_locations import record_locations
 from streaming_lsm.metadata.shard_files import LOCATED as LOCATIONS
 from streaming_lsm.metadata.shard_files import LoggedKeys, ShardFiles
+from streaming_lsm.metadata.shard_search import FoundKeys, _in_logs
 from streaming_lsm.storage.base import METADATA_BYTES
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.cache import TimelineCache
