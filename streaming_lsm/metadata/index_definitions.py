@@ -120,7 +120,10 @@ def keep_definitions(
         Fenced: another writer took the lock; nothing was changed.
     """
     path = _path(properties)
-    content = storage.read(path)
+    try:
+        content = storage.read(path)
+    except FileNotFoundError:  # lost, and so are those that are to be kept
+        return
     document = _parsed(content, path)
     kept = {name: found for name, found in document[_ALL].items() if name in names}
     if kept != document[_ALL]:

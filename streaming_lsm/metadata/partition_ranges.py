@@ -25,8 +25,10 @@ from streaming_lsm.metadata.commit import DELTA_COMMIT
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
+from streaming_lsm.metadata.state import check_up_to_date
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -73,6 +75,8 @@ def partition_ranges(
 
 def _found(metadata: Storage, data: Timeline, keys: pa.StringArray) -> tuple[Any, Any] | None:
     timeline, names, counts = data.load_inside(metadata), metadata.names(PARTITION), counted_instants(data)
+    if data.layout != FLAT:  # which has no completion times
+        check_up_to_date(timeline, data)
     (group,) = numbered_groups(PARTITION, FILE_ID, names)
     newest = MetadataFileSlice.newest(timeline, names, group)
     base = newest.base.instant if newest.base else ""

@@ -220,3 +220,44 @@ def test_a_writer_that_dies_at_any_call_leaves_them_right(fault: Fault, tmp_path
         assert_ranges(root)
         assert_blooms(root)
         shutil.rmtree(root)
+
+
+def test_no_partition_is_skipped_by_a_metadata_table_that_has_fallen_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    draw = random.Random(1)
+    table = LsmTable.create(tmp_path, SCHEMA, EVERY)
+    for step in (1, 2):
+        table.upsert(apart(draw, step))
+    opened, wanted = LsmTable(tmp_path, ENABLED), pc.field("n") > 20_000
+    assert not shown(opened, wanted)
+    rows = apart(draw, 3)
+    table.upsert(rows.set_column(rows.schema.get_field_index("n"), "n", pc.add(rows.column("n"), 30_000)))
+    expected = shown(LsmTable(tmp_path), wanted)
+    assert expected
+    sorted((tmp_path / ".hoodie/metadata/.hoodie/timeline").glob("*.deltacommit"))[-1].unlink()
+    for reader in (opened, LsmTable(tmp_path, ENABLED)):
+        assert shown(reader, wanted) == expected
+    assert "no partition is skipped by it: .hoodie/metadata has fallen behind" in caplog.text
+
+
+def test_lost_definitions_cost_the_indexes_that_they_define_and_no_write(tmp_path: Path) -> None:
+    options = {
+        "hoodie.table.name": "defined",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.index.type": "RECORD_INDEX",
+        "hoodie.metadata.index.secondary.column": "c",
+        "hoodie.metadata.index.column.stats.enable": True,
+    }
+    rows = pa.table({"id": ["a", "b"], "c": ["x", "y"], "n": [1, 2]})
+    table = LsmTable.create(tmp_path, rows.schema, options | ENABLED)
+    for _ in range(2):
+        table.upsert(rows)
+    (tmp_path / ".hoodie/.index_defs/index.json").unlink()
+    LsmTable(tmp_path).upsert(rows)
+    assert partitions(tmp_path) == {"files", "record_index"}
+    again = LsmTable(tmp_path, options | ENABLED)
+    again.upsert(rows)
+    assert partitions(tmp_path) == {"files", "record_index", "column_stats", "secondary_index_c"}
+    assert again.check_indexes().is_sound
+    assert again.scan(filter=pc.field("c") == "y").to_arrow().to_pylist() == [{"id": "b", "c": "y", "n": 2}]
