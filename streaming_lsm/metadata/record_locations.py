@@ -201,7 +201,7 @@ class RecordIndex:
         return (not newest or now.has(newest)) and all((action.completed or "") > self.known_until for action in later)
 
     def _look_up(self, asked: Sequence[tuple[Any, Sequence[MetadataFileSlice]]]) -> list[list[FoundKeys]]:
-        """Look up distinct keys in shards; return what each shard has, its keys as indices of those that were asked."""
+        """Look up distinct keys in shards; return what each look-up has found, in parts that are not `joined` yet."""
         tasks: list[_Task] = []
         for number, (keys, shards) in enumerate(asked):
             of_keys = self.hash(keys, len(shards)) if len(keys) else np.zeros(0, np.int64)

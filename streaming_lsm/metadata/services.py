@@ -45,7 +45,6 @@ from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.archiving import HistoryWriter, NewFile, archived_paths, mergeable, read_archived
-from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.properties_file import load_properties
@@ -87,13 +86,12 @@ class NeededActions:
     late: frozenset[str]
 
     @staticmethod
-    def of(storage: Storage, data: Timeline, timelines: TimelineCache) -> NeededActions | None:
+    def of(storage: Storage, data: Timeline) -> NeededActions | None:
         """Read the timeline of the metadata table.
 
         Args:
             storage: the table.
             data: its timeline.
-            timelines: caches the timeline of the metadata table.
 
         Returns:
             None without a metadata table; files of one that was dropped may remain.
@@ -102,7 +100,7 @@ class NeededActions:
         if not (properties.get(PARTITIONS_KEY) or properties.get(INFLIGHT_KEY)):
             return None
         metadata = Subfolder(storage, METADATA_TABLE)
-        timeline = timelines.load(metadata)
+        timeline = data.load_inside(metadata)
         if not timeline.instants:
             return None
         last = max((write.requested for write in timeline.completed_writes if write.action == "commit"), default="")

@@ -29,7 +29,8 @@ class FoundKeys:
     """Locations of some record keys.
 
     Attributes:
-        keys: index of the key of each location, ascending, int64 (n,); in a partitioned index a key may have several.
+        keys: index of the key of each location, int64 (n,), ascending once they are `joined`; in a partitioned index a
+            key may have several.
         locations: the columns `LOCATED`, n rows.
     """
 
@@ -143,7 +144,8 @@ def _in_file(file: HFile, wanted: Any, scan_share: float) -> tuple[Flags, FoundK
     places = int64s(pc.index_in(found, value_set=wanted))
     seen[places] = True
     if len(found) <= _FEW_CELLS:
-        return seen, FoundCells(places, Cells.joined(cells), file.schema_json, file.source)
+        values: Any = pa.concat_arrays([some.values for some in cells])
+        return seen, FoundCells(places, Cells.of(found, values), file.schema_json, file.source)
     return seen, FoundKeys(places, encoded([decode_locations(some, file.schema_json, file.source) for some in cells]))
 
 

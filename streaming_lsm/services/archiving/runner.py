@@ -161,7 +161,7 @@ class Archiver:
         if not selection.every:
             return selection
         bounds, kept = list(self._bounds_of_writes(timeline, selection.actions)), frozenset[str]()
-        needed = NeededActions.of(self._context.storage, timeline, self._context.timelines)
+        needed = NeededActions.of(self._context.storage, timeline)
         if needed is not None:
             bounds.append(Bound(needed.since, "the metadata table is not compacted since"))
             kept = needed.late
