@@ -15,7 +15,7 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_log
+from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_base, open_log
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT, Instant
@@ -62,12 +62,14 @@ class MetadataFileSlice:
         base: its base file.
         logs: the later log files, in merge order.
         known: the records of logs that need not be read.
+        is_flat: whether the logs are named by the instant of the base file, as in layout 1, and not by their own.
     """
 
     group: MetadataFileGroup
     base: BaseFileName | None
     logs: tuple[LogName, ...]
     known: Mapping[LogName, StoredCells] = field(default_factory=dict, compare=False, repr=False)
+    is_flat: bool = False
 
     @classmethod
     def newest(cls, timeline: Timeline, names: Iterable[str], group: MetadataFileGroup) -> MetadataFileSlice:
@@ -130,7 +132,8 @@ class MetadataFileSlice:
         since = base.instant if base else ""
         kept = [log for log in logs if slice_time(timeline, log) >= since]
         _check_whole(timeline, since, {log.instant for log in kept}, names, group, told)
-        return cls(group, base, tuple(sorted(kept, key=lambda name: name.sort_key)))
+        logs = sorted(kept, key=lambda name: name.sort_key)
+        return cls(group, base, tuple(logs), is_flat=timeline.layout == FLAT)
 
     @property
     def names(self) -> Sequence[BaseFileName | LogName]:
@@ -165,9 +168,9 @@ class MetadataFileSlice:
     ) -> Iterator[HFile | DeletedKeys]:
         path = f"{self.group.partition}/{name}"
         if isinstance(name, BaseFileName):
-            yield HFile.open(metadata.open_input(path), path)
+            yield open_base(metadata.open_input(path), name, path)
             return
-        for instant, file in open_log(metadata.read(path), name, path):
+        for instant, file in open_log(metadata.read(path), name, path, is_flat=self.is_flat):
             if counts(instant):
                 yield file
 

@@ -21,7 +21,7 @@ from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Int64s, int64s, pc
 from streaming_lsm.arrow.ranges import places_in
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.hfile.reader import LAST_KEY, HFile
+from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.record_index import PARTITION, shards_of
 from streaming_lsm.format.table.file_names import LogFileName
 from streaming_lsm.format.table.properties import listed
@@ -239,7 +239,7 @@ class RecordIndex:
 def _last_key(part: ShardFile) -> bytes:
     """Return the last key of a file with locations; empty without one."""
     if isinstance(part, HFile):
-        return part.info.get(LAST_KEY, b"")[2:]
+        return part.last_key
     last: bytes = b"" if part.locations is None or not len(part.keys) else part.keys[-1].as_py()
     return last
 

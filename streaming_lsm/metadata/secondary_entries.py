@@ -7,7 +7,7 @@ tells which. The newest record of an entry tells whether the row has the value s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,15 +86,11 @@ def check_own(name: str, names: Sequence[str], properties: Mapping[str, str]) ->
             raise UnsupportedTable(f"{name}: another program wrote {text}, which may lack values of rows in logs")
 
 
-def newest_entries(
-    found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], wanted: pa.StringArray | None = None
-) -> pa.StringArray:
+def newest_entries(parts: Iterable[HFile | DeletedKeys], wanted: pa.StringArray | None = None) -> pa.StringArray:
     """Return the keys of the entries of a shard that are not deleted, ascending.
 
     Args:
-        found: slice of the shard.
-        metadata: storage of the metadata table.
-        counts: whether the log records of an instant are valid, see `counted_instants`.
+        parts: its files, see `MetadataFileSlice.parts`.
         wanted: how the keys begin, see `prefixes`; None for all.
 
     Raises:
@@ -103,7 +99,7 @@ def newest_entries(
     """
     keys: list[Any] = [pa.array([], pa.string())]
     deleted: list[Any] = [pa.array([], pa.bool_())]
-    for some, gone in _records(found.parts(metadata, counts), wanted):
+    for some, gone in _records(parts, wanted):
         keys.append(some)
         deleted.append(gone)
     texts = pa.concat_arrays(keys)
@@ -195,8 +191,20 @@ def _look_up(
     for number, shard in enumerate(sorted(shards, key=lambda one: one.group.file_id)):
         wanted = beginnings.filter(pa.array(of_shard == number))
         if len(wanted):
-            found.append(split_keys(newest_entries(shard, metadata, counts, wanted), name)[1])
+            parts = _of_shard(shard.parts(metadata, counts), number, len(shards))
+            found.append(split_keys(newest_entries(parts, wanted), name)[1])
     return pc.unique(pa.concat_arrays(found)), until
+
+
+def _of_shard(parts: Iterable[HFile | DeletedKeys], number: int, shards: int) -> Iterator[HFile | DeletedKeys]:
+    """Check that the last key of each file is of a shard."""
+    for part in parts:
+        last = pa.array([part.last_key] if isinstance(part, HFile) else part.keys[-1:].to_pylist(), pa.binary())
+        texts: Any = last.filter(pc.greater(pc.binary_length(last), 0)).cast(pa.string())
+        beginnings, _ = split_keys(texts, part.source)
+        if (entry_shards(beginnings, shards) != number).any():
+            raise CorruptFileError(f"{part.source}: its last key is not of shard {number} of {shards}: drop it")
+        yield part
 
 
 def _is_current(data: Timeline, now: Timeline, until: str) -> bool:

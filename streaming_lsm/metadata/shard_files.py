@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, open_log
+from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, open_base, open_log
 from streaming_lsm.format.metadata.record_index import LOCATIONS, decode_locations
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.metadata.file_slices import MetadataFileSlice, completed_file
@@ -141,7 +141,7 @@ class ShardFiles:
 
 def _read(metadata: Storage, path: str, name: BaseFileName | LogName, *, is_open: bool) -> _Blocks:
     if isinstance(name, BaseFileName):
-        return [("", HFile.open(metadata.open_input(path), path))]
+        return [("", open_base(metadata.open_input(path), name, path))]
     content = metadata.open_input(path) if is_open else metadata.read(path)
     return [
         (instant, file if isinstance(file, HFile) and file.entry_count > _SMALL_LOG else LoggedKeys.of(file))

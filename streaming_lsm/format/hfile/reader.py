@@ -138,6 +138,11 @@ class HFile:
             raise CorruptFileError(f"{self.source}: HFile has no readable schema entry; restore the file") from None
 
     @property
+    def last_key(self) -> bytes:
+        """The last key, according to the file info; empty if it is not there, as in files without cells."""
+        return self.info.get(LAST_KEY, b"")[2:]
+
+    @property
     def nbytes(self) -> int:
         """Bytes in memory: those of the index, and of a file that is not read from a storage."""
         blocks = self.blocks
@@ -179,6 +184,17 @@ class HFile:
             raise CorruptFileError(
                 f"{self.source}: HFile holds {count} entries instead of {self.entry_count}; restore the file"
             )
+
+    def first_value(self) -> bytes | None:
+        """Read the first block, and return the value of its first cell; None if the file has no cells.
+
+        Raises:
+            CorruptFileError: the block is damaged.
+        """
+        for _, found in self._read(np.arange(min(1, len(self.blocks)))):
+            value: bytes = found.at(np.zeros(1, np.int64)).values[0].as_py()
+            return value
+        return None
 
     def seek(self, keys: pa.BinaryArray) -> Iterator[Cells]:
         """Yield the cells of some keys in ascending order; only the blocks that may contain them are read.

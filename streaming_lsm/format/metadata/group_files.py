@@ -16,11 +16,12 @@ import pyarrow as pa
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.avro.record_writer import encode_records
 from streaming_lsm.format.bloom import BloomFilter
-from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.hfile.reader import SCHEMA_ENTRY, HFile
 from streaming_lsm.format.hfile.writer import write_hfile
 from streaming_lsm.format.log.delete_block import decode_delete_block, encode_delete_block
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
-from streaming_lsm.format.log.native_footer import LogHeader
+from streaming_lsm.format.log.native_footer import FOOTER_KEY, LogHeader, schema_columns
+from streaming_lsm.format.metadata.parts import TYPE, names_file
 from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import (
     BaseFileName,
@@ -203,7 +204,29 @@ class DeletedKeys:
     keys: pa.StringArray
 
 
-def open_log(data: bytes | pa.NativeFile, name: LogName, source: str) -> Iterator[tuple[str, HFile | DeletedKeys]]:
+def open_base(file: pa.NativeFile, name: BaseFileName, source: str) -> HFile:
+    """Open a base file, and check that it is the one of its name: an older one would hide records.
+
+    Args:
+        file: open for random access.
+        name: its name.
+        source: its path, for messages.
+
+    Raises:
+        CorruptFileError: the file is damaged, or its first record names another file, or it is a native log.
+        UnsupportedTable: see `HFile.open`.
+    """
+    found = HFile.open(file, source)
+    value = found.first_value()
+    is_own = None if value is None else names_file(value, str(name))
+    if is_own is False or (is_own is None and FOOTER_KEY.decode() in found.info):
+        raise CorruptFileError(f"{source}: holds the records of another file; drop the metadata table")
+    return found
+
+
+def open_log(
+    data: bytes | pa.NativeFile, name: LogName, source: str, *, is_flat: bool = False
+) -> Iterator[tuple[str, HFile | DeletedKeys]]:
     """Yield the HFile or the deleted keys of each block of a log, with its instant.
 
     Hudi logs deletes in the partitions of indexes.
@@ -212,9 +235,10 @@ def open_log(data: bytes | pa.NativeFile, name: LogName, source: str) -> Iterato
         data: its content; or a native log, open for random access.
         name: its name.
         source: its path, for messages.
+        is_flat: whether inline logs are named by the instant of the base file, as in layout 1, and not by their own.
 
     Raises:
-        CorruptFileError: the log is damaged.
+        CorruptFileError: the log is damaged, or of another instant than its name.
         UnsupportedTable: blocks of another kind, or those of a log compaction or a rollback.
     """
     if isinstance(name, LogFileName):
@@ -224,6 +248,8 @@ def open_log(data: bytes | pa.NativeFile, name: LogName, source: str) -> Iterato
         if header.compacted:
             raise UnsupportedTable(f"{source}: a log compaction wrote it, which is not read in a metadata table")
         if name.kind is LogKind.DELETES:
+            if TYPE in schema_columns(file.schema_json, source, SCHEMA_ENTRY):
+                raise CorruptFileError(f"{source}: holds records in place of deletes; drop the metadata table")
             texts: Any = pa.concat_arrays([pa.array([], pa.binary()), *(cells.keys for cells in file.cells())])
             yield name.instant, DeletedKeys(source, texts.cast(pa.string()))
             return
@@ -233,6 +259,8 @@ def open_log(data: bytes | pa.NativeFile, name: LogName, source: str) -> Iterato
     for block in read_blocks(data, source):
         if block.type is BlockType.CORRUPT:
             raise CorruptFileError(f"{source}: a damaged block at offset {block.offset}; drop the metadata table")
+        if not is_flat and block.instant != name.instant:
+            raise CorruptFileError(f"{source}: a block of instant {block.instant!r:.40}; drop the metadata table")
         if block.type is BlockType.HFILE_DATA and not block.compacted:
             yield block.instant, HFile.open(block.content, source)
         elif block.type is BlockType.DELETE and not block.compacted:

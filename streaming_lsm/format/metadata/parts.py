@@ -25,7 +25,7 @@ from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.metadata.schema import RecordType, metadata_schema
 from streaming_lsm.schema import META_COLUMNS
 
-_TYPE, _KEY, _FILE_NAME = "type", "key", "_hoodie_file_name"
+TYPE, _KEY, _FILE_NAME = "type", "key", "_hoodie_file_name"
 
 
 def decode_part(
@@ -55,12 +55,12 @@ def decode_part(
             starts=cells.value_starts,
             ends=cells.value_ends,
             source=source,
-            columns=(_TYPE, part),
+            columns=(TYPE, part),
             unions=True,
         )
     except SchemaError as error:
         raise CorruptFileError(f"{error}; restore the file") from error
-    numbers, values = (_column(found, name, source) for name in (_TYPE, part))
+    numbers, values = (_column(found, name, source) for name in (TYPE, part))
     wrong = ~np.isin(int64s(numbers), types)
     if wrong.any():
         number = int64s(numbers)[wrong][0]
@@ -120,6 +120,13 @@ def _first_bytes(file_name: str | None) -> bytes:
     return bytes(len(META_COLUMNS) - 1) + b"\x02" + number(len(text)) + text
 
 
+def names_file(value: bytes, file_name: str) -> bool | None:
+    """Return whether an encoded record names a base file, None if it names none, as in logs and in some first files."""
+    if value.startswith(_first_bytes(file_name)):
+        return True
+    return False if value.startswith(_first_bytes("")[:-1]) else None
+
+
 def check_valid(values: Array, cells: Cells, part: str, source: str) -> None:
     """Check that a field is filled in every record.
 
@@ -142,7 +149,7 @@ def encode_part(part: str, values: Any, types: Any, file_name: str | None) -> pa
     """
     count = len(values)
     name: Any = pa.nulls(count, pa.string()) if file_name is None else pa.repeat(pa.scalar(file_name), count)
-    columns = {_FILE_NAME: name, _KEY: pa.repeat(pa.scalar(""), count), _TYPE: types, part: values}
+    columns = {_FILE_NAME: name, _KEY: pa.repeat(pa.scalar(""), count), TYPE: types, part: values}
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     found: Any = encode_records(batch, metadata_schema(), complete=False)
     return found  # type: ignore[no-any-return]
@@ -163,7 +170,7 @@ def encode_rows(part: str, rows: Iterable[Any], types: Iterable[int], file_name:
     write, found = _record_writer(), []
     for row, kind in zip(rows, types, strict=True):
         out = bytearray()
-        write({_FILE_NAME: file_name, _KEY: "", _TYPE: kind, part: row}, out)
+        write({_FILE_NAME: file_name, _KEY: "", TYPE: kind, part: row}, out)
         found.append(bytes(out))
     return pa.array(found, pa.binary())
 

@@ -85,7 +85,7 @@ class SecondaryIndex:
         self, found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], base_name: str
     ) -> Encoded:
         """Merge a slice: the entries that are not deleted."""
-        keys: Any = newest_entries(found, metadata, counts)
+        keys: Any = newest_entries(found.parts(metadata, counts))
         return keys.cast(pa.binary()), encode_entries(len(keys), base_name)
 
 

@@ -52,7 +52,7 @@ def check_secondary_index(name: str, state: CheckedState) -> Checked:
     count = 0
     for number, group in enumerate(groups):
         newest = MetadataFileSlice.newest(state.timeline, names, group)
-        told = newest_entries(newest, state.metadata, state.counts)
+        told = newest_entries(newest.parts(state.metadata, state.counts))
         real = expected.filter(pa.array(shards == number))
         different[MISSING].append(_chosen(real, ~flags(pc.is_in(real, value_set=told))))
         different[LEFT_OVER].append(_chosen(told, ~flags(pc.is_in(told, value_set=real))))
