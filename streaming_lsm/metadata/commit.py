@@ -127,6 +127,7 @@ def commit_records(
     lock: TableLock,
     *,
     native: bool,
+    is_rerun: bool,
 ) -> Instant:
     """Write and complete a delta commit of the metadata table; return the completed instant.
 
@@ -137,6 +138,7 @@ def commit_records(
         partitions: all partitions that are kept.
         times: instant times of the data table, whose lock is held.
         native: whether log files are native, as in version 10.
+        is_rerun: whether the action may have had an earlier run, whose delta commit is deleted.
 
     Raises:
         CommitConflict: a former holder of the lock created a file of the action at this moment.
@@ -145,8 +147,8 @@ def commit_records(
     logs: dict[WriteStat, bytes] = {}
     for new in records:
         logs |= encode_logs(new, requested, times.now_ms(), lock.owner.token, native=native)
-    # Deletes the delta commit of an earlier run of a compaction or clean.
-    erase(metadata, requested, partitions, lock)
+    if is_rerun:
+        erase(metadata, requested, partitions, lock)
     try:
         begin(metadata, Instant(requested, DELTA_COMMIT, State.REQUESTED))
         for stat, log in logs.items():

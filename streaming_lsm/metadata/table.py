@@ -49,9 +49,9 @@ from streaming_lsm.metadata.services import compact, compaction_is_due
 from streaming_lsm.metadata.state import check_state
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
-from streaming_lsm.timeline.action_kind import INDEXING
+from streaming_lsm.timeline.action_kind import INDEXING, kind_of
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
-from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.cache import KnownMetadata, TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.properties_file import load_properties, update_properties
@@ -109,6 +109,7 @@ class MetadataTable:
         self._opened: tuple[Mapping[str, str], Sequence[Instant]] | None = None
         # Whether a delta commit belongs to a pending action of a living writer.
         self._is_unsettled = False
+        self._known: KnownMetadata | None = None
         # Timeline of the metadata table after `open`; None if no metadata table is kept up to date.
         self._timeline: Timeline | None = None
         # Timeline of the data table after its recovery, see `run_services`.
@@ -135,9 +136,10 @@ class MetadataTable:
         return self._timeline.last_time if self._timeline else ""
 
     @property
-    def is_kept(self) -> bool:
-        """Whether there is a metadata table that is kept up to date, or there is to be one."""
-        return self._timeline is not None or bool(self._wanted)
+    def known(self) -> KnownMetadata | None:
+        """What `resume` needs as long as nobody else changes the metadata table; None if it has to be opened."""
+        is_settled = self._build is None and not (self._in_work or self._is_unsettled)
+        return self._known if is_settled else None
 
     def open(self, data: Timeline, living: Collection[Instant] = ()) -> None:
         """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept.
@@ -149,13 +151,14 @@ class MetadataTable:
         Raises:
             CorruptFileError: the table's timeline has lost a write, see `check_metadata_commits`.
         """
-        self._timeline, self._data = None, data
+        self._timeline, self._data, self._known = None, data, None
         self._in_work = partitions_in_work(self._storage, living)
         properties = load_properties(self._storage)
         if not partition_names(properties):
             self._kept, self._opened = (FilesPartition(),), None
             if self._wanted is not None:
                 remove_leftovers(self._storage, properties, self._lock.verify)
+            self._known = KnownMetadata(properties, None)
             return
         if self._wanted is False:
             self.drop(f"{METADATA_ENABLE.key}=false")
@@ -167,6 +170,22 @@ class MetadataTable:
             self.drop(str(error))
             return
         self._native = is_native(properties)
+        self._known = KnownMetadata(properties, self._timeline)
+
+    def resume(self, known: KnownMetadata, data: Timeline) -> None:
+        """Go on with what is known in place of `open`, as `MetadataHook.resume`."""
+        timeline, properties = known.timeline, known.properties
+        self._timeline, self._data, self._known = timeline, data, known
+        self._in_work, self._is_unsettled = frozenset(), False
+        if timeline is None:
+            self._kept = (FilesPartition(),)
+            return
+        if self._opened != (properties, timeline.instants):
+            self._opened = properties, timeline.instants
+            self._kept = self._open_partitions(properties, timeline)
+        self._native = is_native(properties)
+        if set(self._names) != set(partition_names(properties)):
+            self.open(data)
 
     def forget(self, data: Timeline, write: Instant, living: Collection[Instant] = ()) -> None:
         """Drop the partitions, other than ``files``, of which base files may have records of a completed write.
@@ -288,7 +307,10 @@ class MetadataTable:
                 times=times,
                 lock=self._lock,
                 native=self._native,
+                is_rerun=kind_of(action.action).has_runs,
             )
+            self._timeline = self._timeline.with_latest(completed)
+            self._known = self._known and replace(self._known, timeline=self._timeline)
             self._cache.logged.put(records, completed, native=self._native)
         except (CorruptFileError, UnsupportedTable) as error:
             self.drop(str(error))
@@ -296,6 +318,7 @@ class MetadataTable:
     def roll_back(self, action: Instant) -> None:
         """Undo the delta commit that `record` made for an action that is about to be undone."""
         if self._timeline is not None:
+            self._known = None
             erase(self._metadata, action.requested, self._names, self._lock)
         if self._timeline is not None and action.action == INDEXING:
             self._build = None
@@ -379,15 +402,14 @@ class MetadataTable:
         if faults:
             self._drop_partitions(faults)
         # It may have made file groups.
-        self._timeline = self._timelines.load(self._metadata)
-        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
+        self._reload()
 
     def _drop_partitions(self, faults: Mapping[str, str]) -> None:
         """Drop partitions that cannot be kept, and log why, by name."""
         for name, why in faults.items():
             self._warn(name, why)
         self._kept = [kept for kept in self._kept if not {kept.name, kept.definition} & faults.keys()]
-        self._opened = None
+        self._opened = self._known = None
         self._drop_others()
 
     def _drop_others(self, why: str = "not kept up to date") -> None:
@@ -409,10 +431,17 @@ class MetadataTable:
             return
         check_metadata_commits(self._storage, data, timeline)
 
+    def _reload(self) -> Mapping[str, str]:
+        """Load the metadata table's timeline after a change of this transaction; return the table's properties."""
+        properties = load_properties(self._storage)
+        self._timeline = self._timelines.load(self._metadata)
+        self._kept = self._open_partitions(properties, self._timeline)
+        self._known = KnownMetadata(properties, self._timeline)
+        return properties
+
     def _create(self, data: Timeline, times: InstantSource) -> None:
         create_metadata_table(self._storage, data, times, self._lock)
-        self._native = is_native(load_properties(self._storage))
-        self._timeline = self._timelines.load(self._metadata)
+        self._native = is_native(self._reload())
 
     def _add(
         self, kind: PartitionKind, name: str, context: TableContext | None, data: Timeline, times: InstantSource
@@ -421,8 +450,7 @@ class MetadataTable:
         if context is None or self._timeline is None:
             return
         add_partition(kind, name, context, data, times, self._lock)
-        self._timeline = self._timelines.load(self._metadata)
-        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
+        self._reload()
 
     def add_partition(self, name: str, options: Options, data: Timeline, times: InstantSource) -> None:
         """Create a partition, or by the name ``files`` the metadata table; nothing is done if it exists.
@@ -501,8 +529,7 @@ class MetadataTable:
         changed = {**changes, PARTITIONS_KEY: names, INFLIGHT_KEY: left}
         update_properties(self._storage, changed, self._lock.verify)
         self._build = None
-        self._timeline = self._timelines.load(self._metadata)
-        self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
+        self._reload()
         self._check_kept(name)
 
     def _building(self) -> IndexBuild:
@@ -525,7 +552,8 @@ class MetadataTable:
         in_work = sorted(self._built_names.intersection(names))
         if in_work:
             raise CommitConflict(f"{in_work[0]} of {self._storage.uri} is being built: stop the process that builds it")
-        self._kept, self._opened = [kept for kept in self._kept if kept.name not in names], None
+        self._kept = [kept for kept in self._kept if kept.name not in names]
+        self._opened = self._known = None
         self._drop_others(why)
         # Others may need one of them, as secondary indexes do.
         self._kept = self._open_partitions(load_properties(self._storage), self._timeline)
@@ -534,4 +562,4 @@ class MetadataTable:
     def drop(self, why: str) -> None:
         """Delete the metadata table, if there is one, and log why."""
         drop_metadata_table(self._storage, why, self._lock.verify)
-        self._timeline, self._kept, self._opened = None, (FilesPartition(),), None
+        self._timeline, self._kept, self._opened, self._known = None, (FilesPartition(),), None, None

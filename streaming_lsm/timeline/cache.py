@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMetadata:
+    """State what a transaction knew of the metadata table of a table.
+
+    Attributes:
+        properties: those of the table, which name the partitions.
+        timeline: timeline of the metadata table; None if there is none.
+    """
+
+    properties: Mapping[str, str]
+    timeline: Timeline | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +29,13 @@ class Known:
     Attributes:
         trace: what the lock left behind: nobody has changed the timeline while it is there.
         timeline: the timeline, without actions of others that are pending.
+        metadata: what is known of the metadata table.
         looked_s: when the folders were last listed, in seconds of a clock that only goes forward.
     """
 
     trace: bytes
     timeline: Timeline
+    metadata: KnownMetadata
     looked_s: float
 
 

@@ -29,7 +29,7 @@ from streaming_lsm.lock.providers.choice import choose_provider
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import CLUSTERING
-from streaming_lsm.timeline.cache import Known, TimelineCache
+from streaming_lsm.timeline.cache import Known, KnownMetadata, TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.properties_file import fence_properties
@@ -87,11 +87,13 @@ class _Seen:
         decisions: names of the decision records, listed before the timeline.
         timeline: the timeline.
         living: the pending actions of other living writers.
+        metadata: what is known of the metadata table; None if that has to be opened.
     """
 
     decisions: frozenset[str]
     timeline: Timeline
     living: Mapping[Instant, Living]
+    metadata: KnownMetadata | None = None
 
 
 class LockedTable:
@@ -194,6 +196,7 @@ class LockedTable:
         found = self._settle(seen, own)
         if self.is_known:
             self.timeline = found
+            self.metadata.run_services(found, self.times)
             return
         left = (*seen.living, *self._own(found, own))
         sweep = not self._timelines.is_recovered
@@ -276,9 +279,10 @@ class LockedTable:
         """
         released = self.lock.release()
         self._timelines.known = None
-        if released and self.lock.trace and not self.metadata.is_kept and not self._others_lock:
+        metadata = self.metadata.known
+        if released and self.lock.trace and metadata is not None and not self._others_lock:
             timeline = self.timeline.with_latest(latest, commits or self.timeline.newest_known)
-            self._timelines.known = Known(self.lock.trace, timeline, self._looked_s)
+            self._timelines.known = Known(self.lock.trace, timeline, metadata, self._looked_s)
         return released
 
     def _acquire_lock(self, own: Instant | None, wait: LockWait | None = None) -> _Seen:
@@ -292,7 +296,7 @@ class LockedTable:
             self._looked_s, self._timelines.is_config_checked = now_s, False
             return self._look(own)
         self._looked_s, self._is_waited_for = known.looked_s, False
-        return _Seen(frozenset(), known.timeline, {})
+        return _Seen(frozenset(), known.timeline, {}, known.metadata)
 
     def _look(self, own: Instant | None) -> _Seen:
         """Load the timeline; nothing is changed but what former owners of the lock may still change.
@@ -338,7 +342,9 @@ class LockedTable:
     def _settle(self, seen: _Seen, own: Instant | None) -> Timeline:
         """Settle what dead writers left, and return the timeline."""
         found = seen.timeline
-        if not self.is_known:
+        if seen.metadata is not None:
+            self.metadata.resume(seen.metadata, found)
+        else:
             found = self._decide(seen, own)
             # Before the recovery, which makes it final: delta commits of writes to be rolled back are undone first.
             self.metadata.open(found, tuple(seen.living))

@@ -9,7 +9,7 @@ from streaming_lsm.config import Options
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.cache import KnownMetadata, TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -24,8 +24,8 @@ class MetadataHook(Protocol):
         ...
 
     @property
-    def is_kept(self) -> bool:
-        """Whether there is a metadata table that is kept up to date, or there is to be one."""
+    def known(self) -> KnownMetadata | None:
+        """What `resume` needs as long as nobody else changes the metadata table; None if it has to be opened."""
         ...
 
     @property
@@ -42,6 +42,15 @@ class MetadataHook(Protocol):
         """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept.
 
         Called whenever the lock was acquired: others may have changed the metadata table meanwhile.
+        """
+        ...
+
+    def resume(self, known: KnownMetadata, data: Timeline) -> None:
+        """Go on with what is known in place of `open`: nobody has held the lock since.
+
+        Args:
+            known: what the hook of the last transaction, or this one, knew.
+            data: timeline of the data table, without pending actions of others.
         """
         ...
 

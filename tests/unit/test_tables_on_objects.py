@@ -31,6 +31,9 @@ SERVICES = {
 }
 
 
+RARELY_COMPACTED = {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 100}
+
+
 @pytest.fixture(params=["local", "memory", "s3"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "table") if request.param == "local" else str(request.getfixturevalue(f"{request.param}_uri"))
@@ -160,6 +163,63 @@ def test_a_batch_lists_nothing_and_sends_twelve_requests_and_two_for_each_file(
     found = Counter(_kind(request) for request in object_server.requests())
     assert sum(found.values()) <= 12 + 2 * 4, found
     assert "LIST" not in found
+
+
+@pytest.mark.parametrize("commits", [2, 40])
+def test_a_metadata_table_adds_six_requests_to_a_batch_and_lists_nothing(
+    object_server: S3Server, s3_uri: str, commits: int
+) -> None:
+    options = {**OPTIONS, "hoodie.bucket.index.num.buckets": 4, "hoodie.archive.automatic": False, **RARELY_COMPACTED}
+    table = LsmTable.create(s3_uri, SCHEMA, options)
+    batch = rows(*((f"k{number}", "nl", 1, 1) for number in range(100)))
+    for _ in range(commits):
+        table.upsert(batch)
+    object_server.requests()
+    table.upsert(batch)
+    found = Counter(_kind(request) for request in object_server.requests())
+    assert sum(found.values()) <= 12 + 2 * 4 + 6, found
+    assert "LIST" not in found
+    assert LsmTable(s3_uri).check_indexes().findings == ()
+
+
+def test_a_metadata_table_that_is_known_is_compacted_all_the_same(s3_uri: str) -> None:
+    table = new_table(s3_uri, **{"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 3})
+    for ts in range(10):
+        table.upsert(rows(row("a", ts)))
+        assert len([path for path in raw_keys(s3_uri) if "/files/" in path and ".log." in path]) <= 7
+    assert table.check_indexes().findings == ()
+
+
+def test_a_metadata_table_is_opened_again_when_another_writer_has_changed_it(
+    object_server: S3Server, s3_uri: str
+) -> None:
+    ranged = {"hoodie.metadata.enable": True, "hoodie.metadata.index.column.stats.enable": True}
+    table = new_table(s3_uri, **ranged)
+    table.upsert(rows(row("a", 1)))
+    other = LsmTable(s3_uri, {**OPTIONS, **SERVICES})
+
+    def check(ts: int, *, is_listed: bool) -> None:
+        object_server.requests()
+        table.upsert(rows(row("a", ts)))
+        assert ("LIST" in {_kind(request) for request in object_server.requests()}) == is_listed
+        assert LsmTable(s3_uri).check_indexes().findings == ()
+
+    for ts, change in enumerate(
+        (
+            lambda: other.upsert(rows(row("b", 2))),
+            other.compact,
+            lambda: other.drop_index("column_stats"),
+            lambda: other.create_index("partition_stats"),
+            lambda: LsmTable(s3_uri, {**OPTIONS, "hoodie.metadata.enable": False}).upsert(rows(row("x", 1))),
+        ),
+        start=2,
+    ):
+        change()
+        check(2 * ts, is_listed=True)
+    # The options ask for both: they are made again.
+    names = [state.name for state in LsmTable(s3_uri).indexes() if state.state == "ready"]
+    assert sorted(names) == ["column_stats", "files"]
+    assert shown(LsmTable(s3_uri, OPTIONS)) == [row("a", 12), row("b", 2), row("x", 1)]
 
 
 def test_a_table_is_listed_again_when_another_writer_has_changed_it(object_server: S3Server, s3_uri: str) -> None:
