@@ -13,7 +13,7 @@ from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.commit import erase
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY, PARTITIONS_KEY, create_partition, is_native
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
-from streaming_lsm.metadata.index_definitions import put_definition
+from streaming_lsm.metadata.index_definitions import partition_entries, put_definition
 from streaming_lsm.metadata.listing import metadata_listing
 from streaming_lsm.metadata.partitions.base import DAMAGE, PartitionKind, Snapshot, TableContext
 from streaming_lsm.metadata.removal import remove_folder
@@ -52,9 +52,11 @@ def add_partition(
     changes: dict[str, str | None] = {}
     if built.definition is not None:
         changes[DEFINITIONS_KEY] = put_definition(storage, properties, name, built.definition, lock)
-    native = is_native(properties)
+    native, entries = is_native(properties), partition_entries(built.definition)
     try:
-        count = create_partition(metadata, snapshot.instant, built.groups, built.records, times, lock, native=native)
+        count = create_partition(
+            metadata, snapshot.instant, built.groups, built.records, times, lock, native=native, entries=entries
+        )
     except DAMAGE:
         # The records are read as they are written.
         remove_folder(storage, folder, lock.verify)

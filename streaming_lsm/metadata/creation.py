@@ -80,6 +80,7 @@ def create_partition(
     lock: TableLock,
     *,
     native: bool,
+    entries: Mapping[str, str] | None = None,
 ) -> int:
     """Create a partition by a completed delta commit, and return how many records it has; it is not registered.
 
@@ -92,6 +93,7 @@ def create_partition(
         times: instant times of the data table.
         lock: its lock.
         native: whether log files are native, as in version 10.
+        entries: further entries of its partition metadata file, see `partition_entries`.
 
     Raises:
         CommitConflict: a former holder of the lock created a file of it at this moment.
@@ -101,7 +103,7 @@ def create_partition(
     none: Any = pa.array([], pa.binary())
     stats = []
     try:
-        marker = print_partition_metadata(instant, partition, f"{LOCK_KEY}={token}")
+        marker = print_partition_metadata(instant, partition, f"{LOCK_KEY}={token}", more=entries)
         metadata.put_if_absent(f"{partition}/{PARTITION_METADATA_NAME}", marker)
         begin(metadata, Instant(instant, DELTA_COMMIT, State.REQUESTED))
         for group in groups:

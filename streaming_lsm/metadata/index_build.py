@@ -23,7 +23,7 @@ from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.commit import DELTA_COMMIT, NewRecords, begin, complete, encode_logs
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY, is_native
 from streaming_lsm.metadata.file_slices import MetadataFileGroup
-from streaming_lsm.metadata.index_definitions import put_definition
+from streaming_lsm.metadata.index_definitions import partition_entries, put_definition
 from streaming_lsm.metadata.listing import metadata_listing
 from streaming_lsm.metadata.partitions.base import NewPartition, PartitionKind, Snapshot, TableContext
 from streaming_lsm.timeline.clock import InstantSource
@@ -71,7 +71,8 @@ class IndexBuild:
             UnsupportedTable: the partition cannot be made for this table.
         """
         self._seen, self._new = self._attempted(self._built)
-        marker = print_partition_metadata(self._instant, self.name, f"{LOCK_KEY}={self._context.lock.owner.token}")
+        token, entries = self._context.lock.owner.token, partition_entries(self._new.definition)
+        marker = print_partition_metadata(self._instant, self.name, f"{LOCK_KEY}={token}", more=entries)
         self._put(f"{self.name}/{PARTITION_METADATA_NAME}", marker)
         for new in self._new.records:
             self._put_base(new, now())

@@ -12,12 +12,17 @@ from typing import Any
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.metadata.column_stats import PARTITION
+from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
+from streaming_lsm.java_properties import parse_properties
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.commit import created_by_former
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.storage.base import Storage
 
 INDEX_DEFINITIONS = ".hoodie/.index_defs"
+MADE_BY_KEY = "lsm.index.definition"
+"""Entry of the partition metadata file of an index: function and columns by which its records are made, as JSON."""
 _ALL, _VERSION = "indexDefinitions", "V2"
 
 
@@ -54,6 +59,42 @@ def read_definitions(storage: Storage, properties: Mapping[str, str]) -> Mapping
     if DEFINITIONS_KEY not in properties:
         return {}
     return {name: found for name, found in _read(storage, _path(properties))[_ALL].items() if isinstance(found, dict)}
+
+
+def partition_entries(definition: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the entries of the partition metadata file of an index, by which `check_definition` knows its definition.
+
+    Args:
+        definition: the one by which its records are made; None if it has none.
+    """
+    return {} if definition is None else {MADE_BY_KEY: _made_by(definition)}
+
+
+def check_definition(storage: Storage, name: str, definitions: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that an index is defined as when its partition was made: an older definition may be of other columns.
+
+    Args:
+        storage: the table.
+        name: partition of the index; if another program made it, all definitions are accepted.
+        definitions: of all indexes, by name.
+
+    Raises:
+        CorruptFileError: it is not.
+    """
+    path = f"{METADATA_TABLE}/{name}/{PARTITION_METADATA_NAME}"
+    try:
+        made_by = parse_properties(storage.read(path), path).get(MADE_BY_KEY)
+    except FileNotFoundError:
+        return
+    found = _made_by(definitions.get(name, {}))
+    if made_by is not None and made_by != found:
+        raise CorruptFileError(f"{name} was made by the definition {made_by:.200}, and is defined as {found:.200}")
+
+
+def _made_by(definition: Mapping[str, Any]) -> str:
+    """Return what the records of an index depend on, in a form that outlives a change of the document's layout."""
+    made = {key: definition.get(key) for key in ("indexFunction", "sourceFields")}
+    return json.dumps(made, separators=(",", ":"), sort_keys=True)
 
 
 def ranges_definition(name: str, columns: Sequence[str]) -> dict[str, Any]:

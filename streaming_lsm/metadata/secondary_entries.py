@@ -30,7 +30,7 @@ from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants, is_first
-from streaming_lsm.metadata.index_definitions import read_definitions
+from streaming_lsm.metadata.index_definitions import check_definition, read_definitions
 from streaming_lsm.metadata.record_locations import check_merged
 from streaming_lsm.metadata.slice_records import numbered_groups
 from streaming_lsm.metadata.state import check_replacements, check_up_to_date
@@ -160,6 +160,7 @@ def keys_of_values(
         name = next((name for name in names if definitions.get(name, {}).get("sourceFields") == [column]), None)
         if name is None or indexed_column(name, definitions) != column:
             return None
+        check_definition(storage, name, definitions)
         check_own(name, storage.names(f"{METADATA_TABLE}/{name}"), properties)
         found, until = _look_up(storage, data, name, values, timelines)
         now = timelines.load(storage, data.layout)

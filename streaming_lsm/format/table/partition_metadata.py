@@ -5,6 +5,7 @@ See docs/format/01-table.md, "Partition metadata".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError
@@ -26,10 +27,19 @@ class PartitionMetadata:
     depth: int
 
 
-def print_partition_metadata(instant: str, partition_path: str, *comments: str) -> bytes:
-    """Print the file, which is written before the first data file of a partition; `comments` are lines at its top."""
+def print_partition_metadata(
+    instant: str, partition_path: str, *comments: str, more: Mapping[str, str] | None = None
+) -> bytes:
+    """Print the file, which is written before the first data file of a partition.
+
+    Args:
+        instant: requested time of the action that makes the partition.
+        partition_path: the partition.
+        comments: lines at the top.
+        more: further entries, which other programs ignore.
+    """
     depth = len(partition_path.split("/")) if partition_path else 0
-    values = {"commitTime": instant, "partitionDepth": str(depth)}
+    values = {"commitTime": instant, "partitionDepth": str(depth), **(more or {})}
     return print_properties(values, ["partition metadata", *comments])
 
 

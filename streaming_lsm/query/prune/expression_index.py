@@ -7,7 +7,7 @@ it has no row of the filter.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.metadata.expression_index import LOWER, PREFIX, lowered, time_bounds
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
-from streaming_lsm.metadata.index_definitions import read_definitions
+from streaming_lsm.metadata.index_definitions import check_definition, read_definitions
 from streaming_lsm.metadata.partitions.expression_index import expression_of
 from streaming_lsm.query.prune.predicate import (
     EQUAL,
@@ -87,9 +87,19 @@ def expressed(storage: Storage, predicate: Predicate, schema: pa.Schema) -> Iter
             function, column = expression_of(name, definitions)
             if column in columns and column in schema.names:
                 found = implied(predicate, function, column, schema.field(column).type)
-                if found is not None:
+                if found is not None and _is_defined(storage, name, definitions):
                     kind = pa.string() if function == LOWER else pa.int32()
                     yield Expressed(name, column, found, pa.schema([(column, kind)]))
+
+
+def _is_defined(storage: Storage, name: str, definitions: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether an index is defined as when it was made; if it is not, that is logged."""
+    try:
+        check_definition(storage, name, definitions)
+    except CorruptFileError as error:
+        _LOG.warning("%s: %s is not read: %s", storage.uri, name, error)
+        return False
+    return True
 
 
 def implied(predicate: Predicate, function: str, column: str, kind: pa.DataType) -> Predicate | None:

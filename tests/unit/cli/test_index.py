@@ -100,8 +100,18 @@ def rewrite(root: Path, partition: str, change: Change) -> None:
     first = next(path for path in paths if opened[path])
     cells = [(part.keys, part.values) for part in opened[first]]
     keys, values = (pa.concat_arrays(list(column)) for column in zip(*cells, strict=True))
-    others = [part.values for path in paths if path != first for part in opened[path]]
-    first.write_bytes(base_content(*change(keys, values, pa.concat_arrays([values[:0], *others])), 1, "other"))
+    # Records name their file, the names of shards have one length.
+    others: Any = pa.array(
+        [
+            value.replace(path.name.encode(), first.name.encode())
+            for path in paths
+            for part in opened[path]
+            for value in part.values.to_pylist()
+            if path != first
+        ],
+        values.type,
+    )
+    first.write_bytes(base_content(*change(keys, values, others), 1, "other"))
 
 
 def without_first(keys: Any, values: Any, others: Any) -> tuple[Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.metadata.expression_index import TIME_FUNCTIONS, text_bounds, time_bounds
+from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.prune.expression_index import implied
 from streaming_lsm.storage.local import LocalStorage
@@ -129,7 +131,10 @@ def test_they_are_kept_by_each_action_and_no_filter_misses_a_row(kind: dict[str,
     assert any("skipped by an expression index" in text for text in skipped)
 
 
-def test_a_narrower_range_is_found_and_the_index_is_built_again_in_its_form(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["damaged", "wrong"])
+def test_a_definition_of_another_time_is_found_and_the_index_is_built_again_in_its_form(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     table = indexed(tmp_path, **{"hoodie.metadata.compact.max.delta.commits": 99})
     table.upsert(batch(random.Random(3), datetime(2024, 5, 1, tzinfo=UTC)))
     path = ".hoodie/.index_defs/index.json"
@@ -137,8 +142,15 @@ def test_a_narrower_range_is_found_and_the_index_is_built_again_in_its_form(tmp_
     told = json.loads(before)
     told["indexDefinitions"]["expr_index_month"]["indexFunction"] = "year"
     LocalStorage(tmp_path).replace_if_unchanged(path, json.dumps(told).encode(), before)
+    if kind == "wrong":  # of an index that another program made it is not known which definition was its own
+        marker = tmp_path / METADATA_TABLE / "expr_index_month" / ".hoodie_partition_metadata"
+        marker.write_bytes(re.sub(rb"(?m)^lsm.index.definition=.*\n", b"", marker.read_bytes()))
     found = LsmTable(tmp_path).check_indexes("expr_index_month").findings
-    assert {finding.kind for finding in found} == {"wrong"}
+    if kind == "damaged":
+        ended = LsmTable(tmp_path, ENABLED).scan(filter=pc.field("day") > date(2024, 6, 1))
+        assert ended.explain().skipped.by_expression_index == 0
+        assert '"indexFunction":"month"' in caplog.text
+    assert {finding.kind for finding in found} == {kind}
     assert LsmTable(tmp_path).rebuild_indexes(["expr_index_month"]) == ["expr_index_month"]
     table.upsert(batch(random.Random(4), datetime(2024, 8, 1, tzinfo=UTC)))
     table.rollback()

@@ -200,6 +200,30 @@ def test_a_query_names_it_and_does_without_where_it_is_damaged_or_of_another_sta
     assert table.scan(filter=wanted).explain().skipped.by_secondary_index == 2
 
 
+def test_an_older_definition_of_its_name_is_believed_neither_by_queries_nor_by_writers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {key: value for key, value in OPTIONS.items() if "secondary" not in key}
+    table = LsmTable.create(tmp_path, SCHEMA, options)
+    table.upsert(batch(random.Random(1), 1))
+    name, definitions = "secondary_index_one", tmp_path / ".hoodie/.index_defs/index.json"
+    table.create_index(name, {"hoodie.metadata.index.secondary.column": "n"})
+    older = definitions.read_bytes()
+    table.drop_index(name)
+    table.create_index(name, {"hoodie.metadata.index.secondary.column": "city"})
+    table.upsert(batch(random.Random(2), 2))
+    wanted = pc.field("n") == 1
+    rows = shown(LsmTable(tmp_path), wanted)
+    assert rows
+    definitions.write_bytes(older)
+    assert shown(LsmTable(tmp_path, {"hoodie.metadata.enable": True}), wanted) == rows
+    assert '"sourceFields":["city"]' in caplog.text
+    assert [(one.index, one.kind) for one in LsmTable(tmp_path).check_indexes().findings] == [(name, "damaged")]
+    LsmTable(tmp_path, options).upsert(batch(random.Random(3), 3))
+    assert name not in registered(tmp_path)
+    assert LsmTable(tmp_path).check_indexes().findings == ()
+
+
 def test_what_cannot_be_indexed_is_refused_and_an_index_goes_with_its_record_index(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
