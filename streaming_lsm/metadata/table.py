@@ -170,7 +170,7 @@ class MetadataTable:
             self.drop(str(error))
             return
         self._native = is_native(properties)
-        self._known = KnownMetadata(properties, self._timeline)
+        self._remember(properties)
 
     def resume(self, known: KnownMetadata, data: Timeline) -> None:
         """Go on with what is known in place of `open`, as `MetadataHook.resume`."""
@@ -184,8 +184,14 @@ class MetadataTable:
             self._opened = properties, timeline.instants
             self._kept = self._open_partitions(properties, timeline)
         self._native = is_native(properties)
-        if set(self._names) != set(partition_names(properties)):
+        if not self._remember(properties):
             self.open(data)
+
+    def _remember(self, properties: Mapping[str, str]) -> bool:
+        """Remember the metadata table for the next time the lock is acquired, unless a partition cannot be kept."""
+        is_kept = set(self._names) == set(partition_names(properties))
+        self._known = KnownMetadata(properties, self._timeline) if is_kept else None
+        return is_kept
 
     def forget(self, data: Timeline, write: Instant, living: Collection[Instant] = ()) -> None:
         """Drop the partitions, other than ``files``, of which base files may have records of a completed write.
@@ -436,7 +442,7 @@ class MetadataTable:
         properties = load_properties(self._storage)
         self._timeline = self._timelines.load(self._metadata)
         self._kept = self._open_partitions(properties, self._timeline)
-        self._known = KnownMetadata(properties, self._timeline)
+        self._remember(properties)
         return properties
 
     def _create(self, data: Timeline, times: InstantSource) -> None:
