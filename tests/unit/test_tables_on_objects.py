@@ -165,7 +165,7 @@ def test_a_batch_lists_nothing_and_sends_twelve_requests_and_two_for_each_file(
     assert "LIST" not in found
 
 
-@pytest.mark.parametrize("commits", [2, 40])
+@pytest.mark.parametrize("commits", [2, 12])
 def test_a_metadata_table_adds_six_requests_to_a_batch_and_lists_nothing(
     object_server: S3Server, s3_uri: str, commits: int
 ) -> None:

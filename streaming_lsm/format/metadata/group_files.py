@@ -259,16 +259,15 @@ def open_log(
     for block in read_blocks(data, source):
         if block.type is BlockType.CORRUPT:
             raise CorruptFileError(f"{source}: a damaged block at offset {block.offset}; drop the metadata table")
-        if not is_flat and block.instant != name.instant:
-            raise CorruptFileError(f"{source}: a block of instant {block.instant!r:.40}; drop the metadata table")
-        if block.type is BlockType.HFILE_DATA and not block.compacted:
-            yield block.instant, HFile.open(block.content, source)
-        elif block.type is BlockType.DELETE and not block.compacted:
-            if block.content != _NO_DELETES:
-                where = f"{source} at offset {block.offset}"
-                keys: Any = decode_delete_block(block.content, [], where).column(RECORD_KEY)
-                yield block.instant, DeletedKeys(where, keys)
-        else:
+        if block.type not in (BlockType.HFILE_DATA, BlockType.DELETE) or block.compacted:
             raise UnsupportedTable(
                 f"{source}: block of the type {block.type.name} at offset {block.offset}, which is not read here"
             )
+        if not is_flat and block.instant != name.instant:
+            raise CorruptFileError(f"{source}: a block of instant {block.instant!r:.40}; drop the metadata table")
+        if block.type is BlockType.HFILE_DATA:
+            yield block.instant, HFile.open(block.content, source)
+        elif block.content != _NO_DELETES:
+            where = f"{source} at offset {block.offset}"
+            keys: Any = decode_delete_block(block.content, [], where).column(RECORD_KEY)
+            yield block.instant, DeletedKeys(where, keys)
