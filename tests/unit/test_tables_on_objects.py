@@ -31,7 +31,7 @@ SERVICES = {
 }
 
 
-RARELY_COMPACTED = {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 100}
+RARELY_COMPACTED: dict[str, object] = {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 100}
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
@@ -148,19 +148,24 @@ def test_nothing_but_the_lock_is_left_beside_the_table(s3_uri: str) -> None:
     assert not table.storage.exists(LOCK_FILE)
 
 
+def requests_of_a_batch(server: S3Server, uri: str, commits: int, more: dict[str, object]) -> Counter[str]:
+    """Kinds of the requests of a batch of four files after some others."""
+    # Archiving after each fourth batch is a service beside it.
+    options = {**OPTIONS, "hoodie.bucket.index.num.buckets": 4, "hoodie.archive.automatic": False, **more}
+    table = LsmTable.create(uri, SCHEMA, options)
+    batch = rows(*((f"k{number}", "nl", 1, 1) for number in range(100)))
+    for _ in range(commits):
+        table.upsert(batch)
+    server.requests()
+    table.upsert(batch)
+    return Counter(_kind(request) for request in server.requests())
+
+
 @pytest.mark.parametrize("commits", [2, 40])
 def test_a_batch_lists_nothing_and_sends_twelve_requests_and_two_for_each_file(
     object_server: S3Server, s3_uri: str, commits: int
 ) -> None:
-    # Archiving after each fourth batch is a service beside it.
-    options = {**OPTIONS, "hoodie.bucket.index.num.buckets": 4, "hoodie.archive.automatic": False}
-    table = LsmTable.create(s3_uri, SCHEMA, options)
-    batch = rows(*((f"k{number}", "nl", 1, 1) for number in range(100)))
-    for _ in range(commits):
-        table.upsert(batch)
-    object_server.requests()
-    table.upsert(batch)
-    found = Counter(_kind(request) for request in object_server.requests())
+    found = requests_of_a_batch(object_server, s3_uri, commits, {})
     assert sum(found.values()) <= 12 + 2 * 4, found
     assert "LIST" not in found
 
@@ -169,14 +174,7 @@ def test_a_batch_lists_nothing_and_sends_twelve_requests_and_two_for_each_file(
 def test_a_metadata_table_adds_six_requests_to_a_batch_and_lists_nothing(
     object_server: S3Server, s3_uri: str, commits: int
 ) -> None:
-    options = {**OPTIONS, "hoodie.bucket.index.num.buckets": 4, "hoodie.archive.automatic": False, **RARELY_COMPACTED}
-    table = LsmTable.create(s3_uri, SCHEMA, options)
-    batch = rows(*((f"k{number}", "nl", 1, 1) for number in range(100)))
-    for _ in range(commits):
-        table.upsert(batch)
-    object_server.requests()
-    table.upsert(batch)
-    found = Counter(_kind(request) for request in object_server.requests())
+    found = requests_of_a_batch(object_server, s3_uri, commits, RARELY_COMPACTED)
     assert sum(found.values()) <= 12 + 2 * 4 + 6, found
     assert "LIST" not in found
     assert LsmTable(s3_uri).check_indexes().findings == ()
