@@ -185,6 +185,7 @@ class MetadataTable:
             self._kept = self._open_partitions(properties, timeline)
         self._native = is_native(properties)
         if not self._remember(properties):
+            self._opened = None  # or else what cannot be kept would not be dropped
             self.open(data)
 
     def _remember(self, properties: Mapping[str, str]) -> bool:

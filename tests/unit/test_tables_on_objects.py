@@ -220,6 +220,40 @@ def test_a_metadata_table_is_opened_again_when_another_writer_has_changed_it(
     assert shown(LsmTable(s3_uri, OPTIONS)) == [row("a", 12), row("b", 2), row("x", 1)]
 
 
+@pytest.mark.parametrize("name", ["secondary_index_qty", "record_index"])
+def test_an_index_that_is_damaged_while_it_is_known_is_dropped_and_misses_no_row_afterwards(
+    memory_uri: str, name: str
+) -> None:
+    options = {key: value for key, value in OPTIONS.items() if "bucket" not in key}
+    # The options do not ask for the index: one that they ask for is made again.
+    options |= {**RARELY_COMPACTED, "hoodie.index.type": "GLOBAL_SIMPLE"}
+    table = LsmTable.create(memory_uri, SCHEMA, options)
+    table.upsert(rows(row("a", 1)))
+    table.create_index("record_index")
+    if name != "record_index":
+        table.create_index(name, {"hoodie.metadata.index.secondary.column": "qty"})
+    table.upsert(rows(row("b", 2)))
+    table.upsert(rows(row("c", 3)))
+    storage, path = table.storage, ".hoodie/.index_defs/index.json"
+    if name == "record_index":
+        folder = f".hoodie/metadata/{name}"
+        path = f"{folder}/{max(entry.name for entry in storage.list(folder) if '.log.' in entry.name)}"
+    before = storage.read(path)
+    storage.delete(path)
+    if name != "record_index":
+        storage.put_if_absent(path, before.replace(b'"qty"', b'"ts"'))
+    table.upsert(rows(row("x", 4)))
+    storage.delete(path)
+    storage.put_if_absent(path, before)
+    opened = LsmTable(memory_uri, {"hoodie.metadata.enable": True})
+    assert name not in [state.name for state in opened.indexes() if state.state == "ready"]
+    assert opened.check_indexes().findings == ()
+    for wanted in ("id = 'x'", "qty = 40"):
+        assert opened.scan(filter=wanted).count() == 1
+    table.upsert(rows(row("y", 5)))
+    assert LsmTable(memory_uri).check_indexes().findings == ()
+
+
 def test_a_table_is_listed_again_when_another_writer_has_changed_it(object_server: S3Server, s3_uri: str) -> None:
     table = new_table(s3_uri)
     table.upsert(rows(row("a", 1)))
