@@ -49,16 +49,27 @@ def ranged_columns(storage: Storage, properties: Mapping[str, str]) -> Sequence[
     return list(dict.fromkeys(columns))
 
 
-def read_definitions(storage: Storage, properties: Mapping[str, str]) -> Mapping[str, Mapping[str, Any]]:
+def read_definitions(
+    storage: Storage, properties: Mapping[str, str], checked: str | None = None
+) -> Mapping[str, Mapping[str, Any]]:
     """Return the definitions of all indexes by name; empty if the properties name none.
 
+    Args:
+        storage: the table.
+        properties: its properties.
+        checked: an index whose definition is checked, see `check_definition`; None for none.
+
     Raises:
-        CorruptFileError: the definitions are missing or damaged.
+        CorruptFileError: the definitions are missing or damaged, or that of `checked` is of another time.
         UnsupportedTable: they are elsewhere than in `INDEX_DEFINITIONS`.
     """
     if DEFINITIONS_KEY not in properties:
         return {}
-    return {name: found for name, found in _read(storage, _path(properties))[_ALL].items() if isinstance(found, dict)}
+    every = _read(storage, _path(properties))[_ALL]
+    found = {name: definition for name, definition in every.items() if isinstance(definition, dict)}
+    if checked is not None:
+        check_definition(storage, checked, found)
+    return found
 
 
 def partition_entries(definition: Mapping[str, Any] | None) -> dict[str, str]:

@@ -137,7 +137,7 @@ class MetadataTable:
 
     @property
     def known(self) -> KnownMetadata | None:
-        """What `resume` needs as long as nobody else changes the metadata table; None if it has to be opened."""
+        """Return what `resume` needs while nobody else changes the metadata table; None if it has to be opened."""
         is_settled = self._build is None and not (self._in_work or self._is_unsettled)
         return self._known if is_settled else None
 
@@ -181,11 +181,12 @@ class MetadataTable:
             self._kept = (FilesPartition(),)
             return
         if self._opened != (properties, timeline.instants):
-            self._opened = properties, timeline.instants
             self._kept = self._open_partitions(properties, timeline)
         self._native = is_native(properties)
-        if not self._remember(properties):
-            self._opened = None  # or else what cannot be kept would not be dropped
+        if self._remember(properties):
+            self._opened = properties, timeline.instants
+        else:  # what cannot be kept is dropped
+            self._opened = None
             self.open(data)
 
     def _remember(self, properties: Mapping[str, str]) -> bool:

@@ -25,7 +25,7 @@ class MetadataHook(Protocol):
 
     @property
     def known(self) -> KnownMetadata | None:
-        """What `resume` needs as long as nobody else changes the metadata table; None if it has to be opened."""
+        """Return what `resume` needs while nobody else changes the metadata table; None if it has to be opened."""
         ...
 
     @property

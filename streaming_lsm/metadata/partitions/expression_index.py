@@ -32,7 +32,7 @@ from streaming_lsm.metadata.column_ranges import decoded_ranges, newest_ranges
 from streaming_lsm.metadata.commit import FileChanges, NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
 from streaming_lsm.metadata.followed_columns import flat_columns
-from streaming_lsm.metadata.index_definitions import check_definition, read_definitions
+from streaming_lsm.metadata.index_definitions import read_definitions
 from streaming_lsm.metadata.partition_ranges import united_ranges
 from streaming_lsm.metadata.partitions.base import (
     Encoded,
@@ -157,9 +157,7 @@ class ExpressionIndexKind:
             CorruptFileError: its definition, or a file group, is missing or damaged.
             UnsupportedTable: its type, function or version is none that is kept.
         """
-        definitions = read_definitions(context.storage, properties)
-        check_definition(context.storage, name, definitions)
-        function, column = expression_of(name, definitions)
+        function, column = expression_of(name, read_definitions(context.storage, properties, checked=name))
         groups = numbered_groups(name, group_file_id(name), context.metadata.names(name))
         return ExpressionIndex(name, context, function, column, groups)
 

@@ -35,7 +35,7 @@ from streaming_lsm.metadata.changed_values import RowValues
 from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import MetadataFileGroup, MetadataFileSlice
-from streaming_lsm.metadata.index_definitions import check_definition, read_definitions
+from streaming_lsm.metadata.index_definitions import read_definitions
 from streaming_lsm.metadata.partitions.base import Encoded, NewPartition, RecordedAction, Snapshot, TableContext
 from streaming_lsm.metadata.record_shards import Sizing, sorted_keys
 from streaming_lsm.metadata.secondary_entries import VERSION, check_own, indexed_column, newest_entries
@@ -135,9 +135,8 @@ class SecondaryIndexKind:
                 another program has recorded writes to logs in it, see `check_own`.
         """
         _check_record_index(context, properties)
-        definitions = read_definitions(context.storage, properties)
-        check_definition(context.storage, name, definitions)
-        column, names = indexed_column(name, definitions), context.metadata.names(name)
+        column = indexed_column(name, read_definitions(context.storage, properties, checked=name))
+        names = context.metadata.names(name)
         check_own(name, names, properties)
         groups = numbered_groups(name, group_file_id(name), names)
         return SecondaryIndex(name, context, column, groups)

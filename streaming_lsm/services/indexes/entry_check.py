@@ -14,7 +14,7 @@ from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import Flags, flags, pc
 from streaming_lsm.format.metadata.secondary_index import entry_keys, entry_shards, group_file_id, split_keys
 from streaming_lsm.metadata.file_slices import MetadataFileSlice
-from streaming_lsm.metadata.index_definitions import check_definition, read_definitions
+from streaming_lsm.metadata.index_definitions import read_definitions
 from streaming_lsm.metadata.secondary_entries import indexed_column, newest_entries
 from streaming_lsm.metadata.slice_records import numbered_groups
 from streaming_lsm.services.indexes.findings import (
@@ -41,9 +41,7 @@ def check_secondary_index(name: str, state: CheckedState) -> Checked:
     Raises:
         CorruptFileError, UnsupportedTable, TableNotFound, OSError: the index cannot be read; or a data file.
     """
-    definitions = read_definitions(state.storage, state.properties)
-    check_definition(state.storage, name, definitions)
-    column = indexed_column(name, definitions)
+    column = indexed_column(name, read_definitions(state.storage, state.properties, checked=name))
     names = state.metadata.names(name)
     groups = numbered_groups(name, group_file_id(name), names)
     live = state.readers.values.live(state.storage, state, column)

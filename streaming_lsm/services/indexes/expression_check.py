@@ -21,7 +21,7 @@ from streaming_lsm.index.stored_expressions import attained_range
 from streaming_lsm.metadata.column_ranges import decoded_ranges
 from streaming_lsm.metadata.commit import FileChanges
 from streaming_lsm.metadata.file_slices import MetadataFileSlice
-from streaming_lsm.metadata.index_definitions import check_definition, read_definitions
+from streaming_lsm.metadata.index_definitions import read_definitions
 from streaming_lsm.metadata.partitions.expression_index import (
     ExpressionIndex,
     expression_of,
@@ -51,9 +51,7 @@ def check_expression_index(name: str, state: CheckedState) -> Checked:
     Raises:
         CorruptFileError, UnsupportedTable, TableNotFound, OSError: the index cannot be read; or a data file.
     """
-    definitions = read_definitions(state.storage, state.properties)
-    check_definition(state.storage, name, definitions)
-    function, column = expression_of(name, definitions)
+    function, column = expression_of(name, read_definitions(state.storage, state.properties, checked=name))
     kind = pa.string() if function == LOWER else pa.int32()
     keys, ranges = _stored(name, state)
     # Hudi has ranges in the newest slices only; an older file without one is read.
