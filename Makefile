@@ -17,7 +17,7 @@ JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 SHORT_LIVED_JAVA := SPARK_SUBMIT_OPTS='$(JAVA_OPTIONS) -XX:SharedArchiveFile=$(abspath $(CLASSES)) -Xlog:cds=off' \
 	SPARK_LAUNCHER_OPTS='$(JAVA_OPTIONS)'
 # These meet faults at some of the storage calls, or try some of their cases only, unless LSM_ALL_FAULTS is set.
-SAMPLED_CALLS := tests/integration/test_kafka_job.py tests/unit/metadata/test_column_stats.py tests/unit/metadata/test_crashes.py tests/unit/metadata/test_index_build.py tests/unit/metadata/test_swapped_files.py \
+SAMPLED_CALLS := tests/integration/test_kafka_job.py tests/unit/metadata/test_column_stats.py tests/unit/metadata/test_crashes.py tests/unit/metadata/test_index_build.py tests/unit/metadata/test_index_made_again.py tests/unit/metadata/test_swapped_files.py \
 	tests/unit/services/archiving/test_runner.py \
 	tests/unit/services/cleaning/test_runner.py tests/unit/services/test_interleavings.py \
 	tests/unit/services/test_interleavings_on_objects.py tests/unit/services/test_metadata_table.py \

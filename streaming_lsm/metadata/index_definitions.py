@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
@@ -19,6 +20,7 @@ from streaming_lsm.metadata.commit import created_by_former
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.properties_file import load_properties
 
 INDEX_DEFINITIONS = ".hoodie/.index_defs"
 MADE_BY_KEY = "lsm.index.definition"
@@ -81,7 +83,7 @@ def partition_entries(definition: Mapping[str, Any] | None) -> dict[str, str]:
     return {} if definition is None else {MADE_BY_KEY: _made_by(definition)}
 
 
-def check_definition(storage: Storage, name: str, definitions: Mapping[str, Mapping[str, Any]]) -> None:
+def check_definition(storage: Storage, name: str, definitions: Mapping[str, Mapping[str, Any]]) -> CheckedDefinition:
     """Check that an index is defined as when its partition was made: an older definition may be of other columns.
 
     Args:
@@ -92,14 +94,49 @@ def check_definition(storage: Storage, name: str, definitions: Mapping[str, Mapp
     Raises:
         CorruptFileError: it is not.
     """
-    path = f"{METADATA_TABLE}/{name}/{PARTITION_METADATA_NAME}"
-    try:
-        made_by = parse_properties(storage.read(path), path).get(MADE_BY_KEY)
-    except FileNotFoundError:
-        return
-    found = _made_by(definitions.get(name, {}))
+    definition, made = definitions.get(name, {}), _made(storage, name)
+    made_by = parse_properties(made or b"", _made_path(name)).get(MADE_BY_KEY)
+    found = _made_by(definition)
     if made_by is not None and made_by != found:
         raise CorruptFileError(f"{name} was made by the definition {made_by:.200}, and is defined as {found:.200}")
+    return CheckedDefinition(storage, name, definition, made)
+
+
+@dataclass(frozen=True)
+class CheckedDefinition:
+    """Holds the definition of an index as it was read.
+
+    Attributes:
+        storage: the table.
+        name: partition of the index.
+        definition: its definition.
+        made: content of its partition metadata file; None without one.
+    """
+
+    storage: Storage
+    name: str
+    definition: Mapping[str, Any]
+    made: bytes | None
+
+    def is_current(self) -> bool:
+        """Whether the index is still the same: it may be dropped, and made of other columns, while it is read."""
+        try:
+            definitions = read_definitions(self.storage, load_properties(self.storage))
+        except (CorruptFileError, UnsupportedTable):
+            return False
+        return definitions.get(self.name) == self.definition and _made(self.storage, self.name) == self.made
+
+
+def _made_path(name: str) -> str:
+    return f"{METADATA_TABLE}/{name}/{PARTITION_METADATA_NAME}"
+
+
+def _made(storage: Storage, name: str) -> bytes | None:
+    """Return the content of the partition metadata file of an index; None without one."""
+    try:
+        return storage.read(_made_path(name))
+    except FileNotFoundError:
+        return None
 
 
 def _made_by(definition: Mapping[str, Any]) -> str:

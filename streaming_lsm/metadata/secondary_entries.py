@@ -160,11 +160,11 @@ def keys_of_values(
         name = next((name for name in names if definitions.get(name, {}).get("sourceFields") == [column]), None)
         if name is None or indexed_column(name, definitions) != column:
             return None
-        check_definition(storage, name, definitions)
+        checked = check_definition(storage, name, definitions)
         check_own(name, storage.names(f"{METADATA_TABLE}/{name}"), properties)
         found, until = _look_up(storage, data, name, values, timelines)
         now = timelines.load(storage, data.layout)
-        if _is_current(data, now, until) and load_properties(storage) == properties:
+        if _is_current(data, now, until) and load_properties(storage) == properties and checked.is_current():
             return found
         _LOG.debug("%s of %s tells a later state than the one that is read", name, storage.uri)
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError, pa.ArrowInvalid) as error:

@@ -444,7 +444,8 @@ class MetadataTable:
         properties = load_properties(self._storage)
         self._timeline = self._timelines.load(self._metadata)
         self._kept = self._open_partitions(properties, self._timeline)
-        self._remember(properties)
+        if not self._remember(properties):  # what cannot be kept is dropped
+            self._drop_others()
         return properties
 
     def _create(self, data: Timeline, times: InstantSource) -> None:

@@ -19,7 +19,7 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.metadata.expression_index import LOWER, PREFIX, lowered, time_bounds
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
-from streaming_lsm.metadata.index_definitions import check_definition, read_definitions
+from streaming_lsm.metadata.index_definitions import CheckedDefinition, check_definition, read_definitions
 from streaming_lsm.metadata.partitions.expression_index import expression_of
 from streaming_lsm.query.prune.predicate import (
     EQUAL,
@@ -57,12 +57,14 @@ class Expressed:
         column: the column of the expression.
         predicate: the condition on the expression, as one on `column`.
         schema: the type of the expression, as that of `column`.
+        checked: its definition, which holds for ranges that are read before it is found current.
     """
 
     name: str
     column: str
     predicate: Predicate
     schema: pa.Schema
+    checked: CheckedDefinition
 
 
 def expressed(storage: Storage, predicate: Predicate, schema: pa.Schema) -> Iterator[Expressed]:
@@ -87,19 +89,19 @@ def expressed(storage: Storage, predicate: Predicate, schema: pa.Schema) -> Iter
             function, column = expression_of(name, definitions)
             if column in columns and column in schema.names:
                 found = implied(predicate, function, column, schema.field(column).type)
-                if found is not None and _is_defined(storage, name, definitions):
+                checked = None if found is None else _checked(storage, name, definitions)
+                if found is not None and checked is not None:
                     kind = pa.string() if function == LOWER else pa.int32()
-                    yield Expressed(name, column, found, pa.schema([(column, kind)]))
+                    yield Expressed(name, column, found, pa.schema([(column, kind)]), checked)
 
 
-def _is_defined(storage: Storage, name: str, definitions: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether an index is defined as when it was made; if it is not, that is logged."""
+def _checked(storage: Storage, name: str, definitions: Mapping[str, Mapping[str, Any]]) -> CheckedDefinition | None:
+    """Check that an index is defined as when it was made; None if it is not, which is logged."""
     try:
-        check_definition(storage, name, definitions)
+        return check_definition(storage, name, definitions)
     except CorruptFileError as error:
         _LOG.warning("%s: %s is not read: %s", storage.uri, name, error)
-        return False
-    return True
+        return None
 
 
 def implied(predicate: Predicate, function: str, column: str, kind: pa.DataType) -> Predicate | None:

@@ -25,6 +25,8 @@ from streaming_lsm.format.metadata.secondary_index import (
     prefixes,
     split_keys,
 )
+from streaming_lsm.metadata import services
+from streaming_lsm.metadata import table as metadata_table
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.secondary_entries import check_own
 from streaming_lsm.storage.local import LocalStorage
@@ -290,3 +292,35 @@ def test_it_is_dropped_with_the_record_index(tmp_path: Path) -> None:
     LsmTable(tmp_path).drop_index("record_index")
     assert registered(tmp_path) == ["files"]
     assert not (tmp_path / ".hoodie/metadata" / NAME).exists()
+
+
+def test_an_index_whose_definition_is_lost_while_the_metadata_table_is_compacted_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    draw = random.Random(7)
+    made = LsmTable.create(tmp_path, SCHEMA, {**OPTIONS, "hoodie.metadata.compact.max.delta.commits": 100})
+    for step in range(2):
+        made.upsert(batch(draw, step))
+    assert NAME in registered(tmp_path)
+    definitions = tmp_path / ".hoodie/.index_defs/index.json"
+    content, compact = definitions.read_bytes(), metadata_table.compact
+
+    def losing(**how: Any) -> Any:
+        found = compact(**how)
+        definitions.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(metadata_table, "compact", losing)
+    # Logs are not merged into a base file that is much larger, so that its records are not asked for.
+    monkeypatch.setattr(services, "_LARGE_BASE", 0)
+    options = {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 1}
+    LsmTable(tmp_path, options).upsert(batch(draw, 2))
+    monkeypatch.undo()
+    assert not definitions.exists()
+    definitions.write_bytes(content)
+    assert NAME not in registered(tmp_path)
+    table = LsmTable(tmp_path, {**OPTIONS, **LOCATED})
+    assert table.check_indexes().findings == ()
+    assert shown(table, "city = 'oslo'") == shown(
+        LsmTable(tmp_path, {"hoodie.metadata.enable": False}), "city = 'oslo'"
+    )

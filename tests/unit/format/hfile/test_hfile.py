@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeVar
 
+import pyarrow as pa
 import pytest
 
 from streaming_lsm.errors import CorruptFileError, RecordError, UnsupportedTable
@@ -402,6 +403,46 @@ def test_a_flipped_bit_without_any_checksum_changes_bytes_but_no_places() -> Non
             keys = [key for key, _ in found]
             assert [len(key) + len(value) for key, value in found] == [len(k) + len(v) for k, v in ENTRIES[:60]]
             assert all(before <= after for before, after in pairwise(keys))
+
+
+def _repacked(data: bytes, number: int, packed: bytes) -> tuple[bytes, int]:
+    """Put another stream, of no more bytes, in place of that of a data block; return the offset of the block, too."""
+    at, block = [found for found in _blocks(data) if found[1].startswith(DATA)][number]
+    magic, rest, size, *others, stored = HEADER.unpack_from(block)
+    spare = stored - HEADER.size - len(packed)
+    assert spare >= 0
+    head = HEADER.pack(magic, rest, size, *others, stored - spare)
+    return _patched(data, at, head + packed + bytes(rest - len(packed))), at
+
+
+@pytest.mark.parametrize("number", [0, 3, -1])
+@pytest.mark.parametrize("damage", ["no stream", "two streams", "two streams of the size", "cut short", "another size"])
+def test_a_block_that_is_uncompressed_with_others_is_named(damage: str, number: int) -> None:
+    data = _written([(b"key-%04d" % number, random.Random(number).randbytes(40)) for number in range(300)])
+    _, block = [found for found in _blocks(data) if found[1].startswith(DATA)][number]
+    size = HEADER.unpack_from(block)[2]
+    whole = gzip.compress(bytes(size))
+    packed = {
+        "no stream": bytes(20),
+        "two streams": gzip.compress(bytes(size - 10)) + gzip.compress(bytes(10)),
+        "two streams of the size": whole + whole,
+        "cut short": whole[:12] + whole[-4:],
+        "another size": gzip.compress(bytes(size - 1)),
+    }[damage]
+    damaged, at = _repacked(data, number, packed)
+    file = HFile.open(damaged, "f")
+    for find in (file.cells, lambda: file.seek(pa.array([key for key, _ in ENTRIES], pa.binary()))):
+        with pytest.raises(CorruptFileError, match=rf"^f: HFile at offset {at}: the (compressed )?block "):
+            list(find())
+
+
+def test_streams_of_wrong_sizes_that_make_up_for_each_other_are_noticed() -> None:
+    data = _written([(b"key-%04d" % number, random.Random(number).randbytes(40)) for number in range(300)])
+    sizes = [HEADER.unpack_from(block)[2] for _, block in _blocks(data) if block.startswith(DATA)]
+    for number, more in ((1, 5), (2, -5)):
+        data, _ = _repacked(data, number, gzip.compress(bytes(sizes[number] + more)))
+    with pytest.raises(CorruptFileError, match=r"the block holds|is not one gzip stream"):
+        list(HFile.open(data, "f").cells())
 
 
 def test_a_block_that_inflates_hugely_is_refused_before_it_is_inflated() -> None:
