@@ -7,13 +7,16 @@ stays whole: it agrees with the folders.
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.format.metadata.record_index import shards_of
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import load_properties
@@ -22,7 +25,8 @@ from tests.support.faulty_storage import Killed
 from tests.support.interleaving import Driver, Work
 from tests.support.metadata_tables import ENABLED, assert_settled, has_metadata_table
 from tests.support.service_tables import Model, grown, reopened
-from tests.support.small_tables import Row, rows, shown
+from tests.support.small_tables import OPTIONS as SMALL
+from tests.support.small_tables import SCHEMA, Row, rows, shown
 
 OLD: dict[str, object] = {"hoodie.write.table.version": 9, "hoodie.table.storage.layout": "default"}
 VERSIONS = pytest.mark.parametrize("version", [{}, OLD], ids=["native", "inline"])
@@ -237,3 +241,50 @@ def test_a_drop_deletes_whatever_is_there(tmp_path: Path) -> None:
     assert not folder.exists()
     assert (outside / "kept").exists()
     assert load_properties(LocalStorage(root)).get("hoodie.table.metadata.partitions") is None
+
+
+KEYS = [f"k{number:02d}" for number in range(40)]
+SHARDS = "hoodie.metadata.global.record.level.index.{}.filegroup.count"
+
+
+def indexed(shards: int) -> dict[str, object]:
+    counts = {SHARDS.format(end): shards for end in ("min", "max")}
+    return {**ENABLED, **counts, "hoodie.bucket.index.num.buckets": None, "hoodie.index.type": "RECORD_INDEX"}
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_file_of_a_stale_creation_is_none_of_the_partition_that_another_writer_makes(shards: int) -> None:
+    """The other one makes it with as many shards as the stale one, or with fewer, from fewer keys."""
+
+    def begun() -> str:
+        uri = f"memory://{uuid.uuid4().hex}/table"
+        plain = {**indexed(1), "hoodie.index.type": "GLOBAL_SIMPLE"}
+        options = {key: value for key, value in {**SMALL, **plain}.items() if value is not None}
+        table = LsmTable.create(uri, SCHEMA, options)
+        table.upsert(rows(*((key, "nl", 1, 1) for key in KEYS)))
+        return uri
+
+    puts = [
+        number
+        for number, (name, path) in enumerate(Driver(begun(), only_enter, **indexed(3)).calls)
+        if name == "put_if_absent" and "/record_index/record-index" in path
+    ]
+    assert len(puts) == 6
+    for number in puts:
+        uri = begun()
+        stale = Driver(uri, only_enter, number, **indexed(3))
+        assert stale.is_stopped
+        gone = [key for key, shard in zip(KEYS, shards_of(pa.array(KEYS), 3).tolist(), strict=True) if shard == 1]
+        deletes = rows(*((key, "nl", 2, 1) for key in gone)).select(["id", "country"])
+        plain = {**indexed(1), "hoodie.index.type": "GLOBAL_SIMPLE"}
+        assert Driver(uri, lambda table: table.delete(deletes), **plain).error is None  # noqa: B023
+        assert Driver(uri, only_enter, **indexed(shards)).error is None
+        stale.go_on()
+        assert isinstance(stale.error, (Fenced, CommitConflict))
+        assert LsmTable(uri).check_indexes().findings == ()
+        kept = {key for key in KEYS if key not in gone}
+        every = ", ".join(f"'{key}'" for key in KEYS)
+        assert {row[0] for row in shown(LsmTable(uri, ENABLED), filter=f"id IN ({every})")} == kept
+        again = {key: value for key, value in indexed(shards).items() if value is not None}
+        LsmTable(uri, again).upsert(rows(*((key, "nl", 3, 1) for key in KEYS)))
+        assert [row[0] for row in shown(LsmTable(uri))] == KEYS
