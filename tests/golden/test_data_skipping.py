@@ -60,7 +60,7 @@ def test_slices_are_skipped_and_no_row_is_lost(unpacked: Path, name: str, query:
     plain, skipping = LsmTable(root), LsmTable(root, SKIPPING)
     whole = plain.scan(query_type=query).to_arrow()
     skipped = 0
-    for wanted in filters(whole, random.Random(name), random_cases(150, 25)):
+    for wanted in filters(whole, random.Random(name), random_cases(150, 12)):
         scan = skipping.scan(filter=wanted, query_type=query)
         assert shown(scan) == shown(plain.scan(filter=wanted, query_type=query)), str(wanted)
         told = scan.explain().skipped

@@ -193,7 +193,7 @@ def test_a_pruned_scan_has_the_rows_of_the_filter(kind: str, seed: int, tmp_path
     draw = random.Random(f"{kind} {seed}")
     table = create(tmp_path, KINDS[kind])
     skipped = 0
-    for _ in range(random_cases(4, 3)):
+    for _ in range(random_cases(4, 2)):
         take_a_step(table, draw)
         skipped += check(lambda wanted: table.scan(filter=wanted, meta=True), draw)
     while not table.file_slices():

@@ -16,13 +16,13 @@ EVERY_CALL = bool(os.environ.get("LSM_ALL_FAULTS"))
 """Whether each call is tried, as in ``make faults``."""
 
 
-def sample(points: Sequence[T], offset: int, step: int = 8) -> Sequence[T]:
+def sample(points: Sequence[T], offset: int, step: int = 12) -> Sequence[T]:
     """One in `step` of the points; all of them with LSM_ALL_FAULTS=1.
 
     Args:
         points: numbers of calls, or other places of faults.
         offset: which of the first `step` points comes first. Cases of one test take different ones, so that together
-            they try more points, with eight cases every one.
+            they try more points, with `step` cases every one.
         step: the distance between two points.
     """
     return points if EVERY_CALL else points[offset % min(step, len(points)) :: step]
