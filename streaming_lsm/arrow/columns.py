@@ -100,7 +100,7 @@ def text_bytes(texts: pa.StringArray) -> tuple[Int64s, UInt8s]:
     return offsets - offsets[0], data
 
 
-def text_buffers(texts: pa.StringArray) -> tuple[Int32s, UInt8s]:
+def text_buffers(texts: pa.StringArray | pa.BinaryArray) -> tuple[Int32s, UInt8s]:
     """Return the bounds and the UTF-8 bytes of all texts; nothing is copied.
 
     Returns:

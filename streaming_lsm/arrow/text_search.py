@@ -44,7 +44,24 @@ def search_texts(stored: pa.StringArray, wanted: pa.StringArray) -> tuple[Int64s
     return low, inside & (_compare(starts[place], lengths[place], data, asked) == 0)
 
 
-def _width(texts: pa.StringArray) -> int:
+def count_not_greater(stored: pa.BinaryArray, wanted: pa.BinaryArray) -> Int64s | None:
+    """Count the texts that are not greater than each one, in the order of their bytes, where they are.
+
+    Args:
+        stored: ascending, without nulls; equal ones may follow each other.
+        wanted: in any order, without nulls.
+
+    Returns:
+        int64 (wanted,); None unless all texts have one length.
+    """
+    width = _width(stored)
+    if not width or _width(wanted) != width:
+        return None
+    words, asked = (text_buffers(texts)[1].view(f"S{width}") for texts in (stored, wanted))
+    return words.searchsorted(asked, "right").astype(np.int64)
+
+
+def _width(texts: pa.StringArray | pa.BinaryArray) -> int:
     """Return the bytes that each text has; 0 if they differ, or there is none."""
     bounds, data = text_buffers(texts)
     width = len(data) // max(1, len(texts))

@@ -9,6 +9,7 @@ ones.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -213,34 +214,40 @@ class RecordIndex:
                     tasks.append(_Task(number, shards, shard, places, keys.take(pa.array(places)).cast(pa.binary())))
         counts = counted_instants(self.data)
 
-        def run(task: _Task) -> list[FoundKeys | FoundCells]:
+        def run(task: _Task) -> tuple[list[FoundKeys | FoundCells], list[_LastKey]]:
             found = task.shards[task.shard]
             parts = list(self.files.read(found, self.metadata, self.timeline, counts, self.large))
-            self._check_shard(parts, task)
-            return [some.at(task.places) for some in newest_found(parts, task.keys, self.scan_share)]
+            lasts = [(task.shard, part.source, key) for part in parts if (key := _last_key(part))]
+            return [some.at(task.places) for some in newest_found(parts, task.keys, self.scan_share)], lasts
 
         found: list[list[FoundKeys | FoundCells]] = [[] for _ in asked]
-        for task, of_task in zip(tasks, read_in_threads(run, tasks, self.metadata), strict=True):
+        lasts: dict[int, list[_LastKey]] = defaultdict(list)
+        for task, (of_task, of_files) in zip(tasks, read_in_threads(run, tasks, self.metadata), strict=True):
             found[task.number] += of_task
+            lasts[len(task.shards)] += of_files
+        for count, of_files in lasts.items():
+            self._check_shards(of_files, count)
         return [list(decoded(of_keys)) for of_keys in found]
 
-    def _check_shard(self, parts: Sequence[ShardFile], task: _Task) -> None:
-        """Check that files have keys of their shard, or else the number of shards is wrong."""
-        lasts = [(part.source, key) for part in parts if (key := _last_key(part))]
-        count = len(task.shards)
-        shards = self.hash(pa.array([key.decode(errors="replace") for _, key in lasts], pa.string()), count)
-        for place in np.flatnonzero(shards != task.shard).tolist():
-            source, key = lasts[place]
-            raise CorruptFileError(
-                f"{source}: key {key!r:.80} is not of shard {task.shard} of {count}: drop {PARTITION}"
-            )
+    def _check_shards(self, lasts: Sequence[_LastKey], count: int) -> None:
+        """Check that files have keys of their shards, or else the number of shards is wrong."""
+        shards = self.hash(pa.array([key.decode(errors="replace") for *_, key in lasts], pa.string()), count)
+        for (shard, source, key), is_of in zip(lasts, shards.tolist(), strict=True):
+            if is_of != shard:
+                raise CorruptFileError(
+                    f"{source}: key {key!r:.80} is not of shard {shard} of {count}: drop {PARTITION}"
+                )
+
+
+_LastKey = tuple[int, str, bytes]
+"""The last key of a file, after the number of its shard and the name of the file."""
 
 
 def _last_key(part: ShardFile) -> bytes:
     """Return the last key of a file with locations; empty without one."""
     if isinstance(part, HFile):
         return part.last_key
-    last: bytes = b"" if part.locations is None or not len(part.keys) else part.keys[-1].as_py()
+    last: bytes = b"" if part.cells is None or not len(part.keys) else part.keys[-1].as_py()
     return last
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, open_base, open_log
-from streaming_lsm.format.metadata.record_index import LOCATIONS, decode_locations
+from streaming_lsm.format.metadata.record_index import LOCATIONS
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.metadata.file_slices import MetadataFileSlice, completed_file
 from streaming_lsm.storage.base import Storage
@@ -35,16 +36,19 @@ class LoggedKeys:
     Attributes:
         source: the log, for messages.
         keys: the keys (n,).
-        locations: the columns `LOCATED`, n rows; None if the log deletes the keys.
+        cells: the keys with their locations, which are decoded when they are asked for (n,); None if the log deletes
+            the keys.
+        schema_json: Avro JSON of the locations.
     """
 
     source: str
     keys: pa.BinaryArray
-    locations: pa.RecordBatch | None
+    cells: Cells | None
+    schema_json: str = ""
 
     @staticmethod
     def of(file: DeletedKeys | HFile) -> LoggedKeys:
-        """Decode all keys.
+        """Read all keys.
 
         Raises:
             CorruptFileError: the file is damaged.
@@ -52,15 +56,16 @@ class LoggedKeys:
         if isinstance(file, DeletedKeys):
             deleted: Any = file.keys.cast(pa.binary())
             return LoggedKeys(file.source, deleted, None)
-        cells = list(file.cells())
-        keys: Any = pa.concat_arrays([pa.array([], pa.binary()), *(some.keys for some in cells)])
-        decoded = [decode_locations(some, file.schema_json, file.source) for some in cells]
-        return LoggedKeys(file.source, keys, encoded(decoded))
+        parts = list(file.cells())
+        none: Any = pa.array([], pa.binary())
+        cells = parts[0] if len(parts) == 1 else Cells.joined(parts) if parts else Cells.of(none, none)
+        return LoggedKeys(file.source, cells.keys, cells, file.schema_json)
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self.keys.nbytes + (0 if self.locations is None else self.locations.nbytes)
+        cells = self.cells
+        return self.keys.nbytes + (0 if cells is None else cells.data.nbytes + 4 * cells.key_starts.nbytes)
 
 
 ShardFile = HFile | LoggedKeys

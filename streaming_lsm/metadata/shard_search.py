@@ -99,7 +99,8 @@ def newest_found(parts: Sequence[ShardFile], keys: Any, scan_share: float) -> It
             return
         wanted = keys if len(left) == len(keys) else keys.take(pa.array(left))
         seen, found = _in_file(part, wanted, scan_share) if isinstance(part, HFile) else _in_logs(part, wanted)
-        yield found.at(left)
+        for some in found:
+            yield some.at(left)
         left = left[~seen]
 
 
@@ -118,35 +119,37 @@ def _adjacent(parts: Iterable[ShardFile]) -> Iterator[HFile | Sequence[LoggedKey
         yield logs
 
 
-def _in_logs(logs: Sequence[LoggedKeys], wanted: Any) -> tuple[Flags, FoundKeys]:
-    """Search keys in logs, the newest first: flag those that one has, and return the locations."""
+def _in_logs(logs: Sequence[LoggedKeys], wanted: Any) -> tuple[Flags, list[FoundCells]]:
+    """Search keys in logs, the newest first: flag those that one has, and return the cells of each log."""
     nth = pc.index_in(wanted, value_set=pa.concat_arrays([log.keys for log in logs]))
     seen = flags(nth.is_valid())
     places, rows = np.flatnonzero(seen), int64s(nth.drop_null())
     ends = np.cumsum([len(log.keys) for log in logs])
     of_log = np.searchsorted(ends, rows, "right")
-    is_deleted = np.array([log.locations is None for log in logs])
-    # Deletes have no rows among the locations.
-    before = np.cumsum([0, *(len(log.keys) if log.locations is None else 0 for log in logs)])[:-1]
-    is_located = ~is_deleted[of_log]
-    locations = whole(pa.Table.from_batches([log.locations for log in logs if log.locations is not None], LOCATED))
-    return seen, FoundKeys(places[is_located], take_rows(locations, (rows - before[of_log])[is_located]))
+    found: list[FoundCells] = []
+    for number in np.unique(of_log).tolist():
+        log, is_of = logs[number], of_log == number
+        if log.cells is not None:
+            cells = log.cells.at(rows[is_of] - (ends[number] - len(log.keys)))
+            found.append(FoundCells(places[is_of], cells, log.schema_json, log.source))
+    return seen, found
 
 
-def _in_file(file: HFile, wanted: Any, scan_share: float) -> tuple[Flags, FoundKeys | FoundCells]:
+def _in_file(file: HFile, wanted: Any, scan_share: float) -> tuple[Flags, list[FoundKeys | FoundCells]]:
     """Search keys in an HFile: flag those that it has, and return the locations, or the cells of few keys."""
     seen: Flags = np.zeros(len(wanted), np.bool_)
     is_many = len(wanted) > scan_share * file.entry_count
     cells = list((file.scan if is_many else file.seek)(wanted))
     if not cells:
-        return seen, joined([])
+        return seen, []
     found: Any = pa.concat_arrays([some.keys for some in cells])
     places = int64s(pc.index_in(found, value_set=wanted))
     seen[places] = True
     if len(found) <= _FEW_CELLS:
         values: Any = pa.concat_arrays([some.values for some in cells])
-        return seen, FoundCells(places, Cells.of(found, values), file.schema_json, file.source)
-    return seen, FoundKeys(places, encoded([decode_locations(some, file.schema_json, file.source) for some in cells]))
+        return seen, [FoundCells(places, Cells.of(found, values), file.schema_json, file.source)]
+    locations = encoded([decode_locations(some, file.schema_json, file.source) for some in cells])
+    return seen, [FoundKeys(places, locations)]
 
 
 def joined(parts: Sequence[FoundKeys]) -> FoundKeys:

@@ -106,8 +106,7 @@ def read_block(stretch: Stretch, offset: int, limit: int, magic: bytes, codec: C
     """
     if not stretch.start <= offset <= limit - HEADER.size:
         raise corrupt(source, offset, f"a block header passes offset {limit}")
-    head = stretch.between(offset, offset + HEADER.size)
-    found, rest, size, _, checksum, per_checksum, stored = HEADER.unpack(head)
+    found, rest, size, _, checksum, per_checksum, stored = HEADER.unpack_from(stretch.data, offset - stretch.start)
     if found != magic:
         if (found, magic) == (_ENCODED_DATA, DATA):
             raise UnsupportedTable(f"{source}: data blocks are encoded (DATABLKE), which is not read; rewrite the file")

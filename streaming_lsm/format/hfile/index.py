@@ -16,6 +16,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.buffers import bytes_of, gather
 from streaming_lsm.arrow.columns import Int64s, flags, pc
 from streaming_lsm.arrow.text_order import may_differ
+from streaming_lsm.arrow.text_search import count_not_greater
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.block import corrupt
 from streaming_lsm.format.hfile.cells import KEY_TAIL
@@ -240,6 +241,9 @@ def blocks_of(starts: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[Int64s, Int
 
 def _last_not_greater(starts: pa.BinaryArray, keys: pa.BinaryArray) -> Int64s:
     """Return for each key the index of the last start that is not greater, or -1, int64 (keys,)."""
+    count = count_not_greater(starts, keys)
+    if count is not None:
+        return count - 1
     order = np.asarray(pc.sort_indices(pa.concat_arrays([starts, keys])))  # stable: starts precede equal keys
     is_start = order < len(starts)
     found = np.empty(len(keys), np.int64)

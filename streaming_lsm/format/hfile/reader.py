@@ -296,10 +296,9 @@ class HFile:
         payloads: list[bytes] = []
         size = 0
         for near in self._near(numbers):
-            first, last = int(self.blocks.offsets[near[0]]), int(self.blocks.ends[near[-1]])
-            stretch = _read(self._file, first, min(last, self._limit), self.source)
-            for number in near:
-                payload = self._block(stretch, number)
+            stretch = _read(self._file, near[0][1], min(near[-1][2], self._limit), self.source)
+            for number, start, end in near:
+                payload = _block(stretch, start, end, self._limit, DATA, self._codec, self.source)
                 if payload:
                     part.append(number)
                     payloads.append(payload)
@@ -310,26 +309,23 @@ class HFile:
         if part:
             yield part, payloads
 
-    def _near(self, numbers: Sequence[int] | Int64s) -> Iterator[list[int]]:
-        """Group blocks that are near each other, up to `_RANGE_BYTES`, or one block."""
+    def _near(self, numbers: Sequence[int] | Int64s) -> Iterator[list[tuple[int, int, int]]]:
+        """Group blocks, each with offset and end, that are near each other, up to `_RANGE_BYTES`, or one block."""
         wanted = np.asarray(numbers, np.int64)
         offsets, ends = self.blocks.offsets[wanted].tolist(), self.blocks.ends[wanted].tolist()
-        group: list[int] = []
+        group: list[tuple[int, int, int]] = []
         begin = before = 0
-        for number, offset, end in zip(wanted.tolist(), offsets, ends, strict=True):
+        for one in zip(wanted.tolist(), offsets, ends, strict=True):
+            _, offset, end = one
             if group and (end - begin > _RANGE_BYTES or offset - before > _GAP_BYTES):
                 yield group
                 group = []
             if not group:
                 begin = offset
-            group.append(number)
+            group.append(one)
             before = end
         if group:
             yield group
-
-    def _block(self, stretch: Stretch, number: int) -> bytes:
-        start, end = int(self.blocks.offsets[number]), int(self.blocks.ends[number])
-        return _block(stretch, start, end, self._limit, DATA, self._codec, self.source)
 
     def _decoded(self, numbers: Sequence[int] | Int64s, payloads: Sequence[bytes]) -> Cells:
         """Find the cells of blocks, of which none is empty."""

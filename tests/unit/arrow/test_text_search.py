@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.arrow.text_search import search_texts
+from streaming_lsm.arrow.text_search import count_not_greater, search_texts
 
 PARTS = ["", "a", "b", "é", "\U00010000", "￿", "\0", "zz"]
 
@@ -40,3 +40,20 @@ def test_texts_of_one_length_are_found_where_others_are(seed: int) -> None:
     places, found = search_texts(held, pa.array(["x", *wanted], pa.string()).slice(1))
     assert places.tolist() == [bisect_left(stored, text) for text in wanted]
     assert found.tolist() == [text in stored for text in wanted]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_texts_that_are_not_greater_are_counted_if_all_have_one_length(seed: int) -> None:
+    draw = random.Random(seed)
+    width = draw.randrange(1, 4)
+
+    def texts(most: int) -> list[bytes]:
+        return [bytes(draw.choices(b"\0ab\xff", k=width)) for _ in range(draw.randrange(1, most))]
+
+    stored, wanted = sorted(texts(30)), texts(9)
+    held = pa.array([b"before", *stored, b"after"], pa.binary()).slice(1, len(stored))
+    count = count_not_greater(held, pa.array([b"x" * 9, *wanted], pa.binary()).slice(1))
+    assert count is not None
+    assert count.tolist() == [bisect_right(stored, text) for text in wanted]
+    assert count_not_greater(held, pa.array([*wanted, b"x" * 9], pa.binary())) is None
+    assert count_not_greater(pa.array([], pa.binary()), pa.array(wanted, pa.binary())) is None

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.format.hfile.cells import Cells
+from streaming_lsm.format.metadata.record_index import LOCATIONS, encode_locations
+from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.metadata import record_locations as record_locations_module
 from streaming_lsm.metadata.record_locations import record_locations
-from streaming_lsm.metadata.shard_files import LOCATED as LOCATIONS
 from streaming_lsm.metadata.shard_files import LoggedKeys, ShardFiles
-from streaming_lsm.metadata.shard_search import FoundKeys, _in_logs
+from streaming_lsm.metadata.shard_search import FoundKeys, _in_logs, decoded, joined
 from streaming_lsm.storage.base import METADATA_BYTES
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.cache import TimelineCache
@@ -106,15 +109,17 @@ def test_no_more_is_kept_than_the_limit(tmp_path: Path) -> None:
 
 def test_the_newest_of_several_logs_tells_and_a_delete_hides_older_ones() -> None:
     def log(keys: list[bytes], file_id: str | None) -> LoggedKeys:
-        rows = None
-        if file_id is not None:
-            columns = [[""] * len(keys), [file_id] * len(keys), [0] * len(keys)]
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, LOCATIONS, strict=True)]
-            rows = pa.RecordBatch.from_arrays(arrays, schema=LOCATIONS)
-        return LoggedKeys("log", pa.array(keys, pa.binary()), rows)
+        texts: Any = pa.array(keys, pa.binary())
+        if file_id is None:
+            return LoggedKeys("log", texts, None)
+        columns = [[""] * len(keys), [file_id] * len(keys), [0] * len(keys)]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, LOCATIONS, strict=True)]
+        values: Any = encode_locations(pa.RecordBatch.from_arrays(arrays, schema=LOCATIONS), None)
+        return LoggedKeys("log", texts, Cells.of(texts, values), metadata_schema())
 
     logs = [log([b"c", b"a"], "new"), log([b"b"], None), log([b"a", b"b", b"d"], "old"), log([], "none")]
-    seen, found = _in_logs(logs, pa.array([b"a", b"b", b"c", b"d", b"e"], pa.binary()))
+    seen, cells = _in_logs(logs, pa.array([b"a", b"b", b"c", b"d", b"e"], pa.binary()))
     assert seen.tolist() == [True, True, True, True, False]
+    found = joined(list(decoded(cells)))
     assert found.keys.tolist() == [0, 2, 3]
     assert found.locations.column("file_id").to_pylist() == ["new", "new", "old"]
