@@ -11,7 +11,7 @@ from tests.support.histories_model.shrinking import run_history, shrink
 from tests.support.histories_model.steps import DeletePartition, Drop, Rename, Service, Step, Way, Write, draw_history
 
 
-@pytest.mark.parametrize("seed", range(random_cases(1000, 100)))
+@pytest.mark.parametrize("seed", range(random_cases(1000, 60)))
 def test_every_query_shows_the_rows_of_the_model(seed: int, tmp_path: Path) -> None:
     failure = run_history(draw_history(seed), tmp_path / "table")
     if failure is not None:

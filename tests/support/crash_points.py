@@ -16,7 +16,7 @@ EVERY_CALL = bool(os.environ.get("LSM_ALL_FAULTS"))
 """Whether each call is tried, as in ``make faults``."""
 
 
-def sample(points: Sequence[T], offset: int, step: int = 12) -> Sequence[T]:
+def sample(points: Sequence[T], offset: int, step: int = 16) -> Sequence[T]:
     """One in `step` of the points; all of them with LSM_ALL_FAULTS=1.
 
     Args:

@@ -165,7 +165,7 @@ def test_others_write_replace_compact_and_clean_at_a_call_of_the_builder(
     assert_built(tmp_path / "counted", index)
     free = free_calls(counted.calls)
     # The last one is that before the last catch-up.
-    for at in [*sample(free[:-1], 3 * number, 19), free[-1]][part :: len(PARTS)]:
+    for at in [*sample(free[:-1], 3 * number, 37), free[-1]][part :: len(PARTS)]:
         root = Path(shutil.copytree(template, tmp_path / f"at {at}"))
         storage = Busy(LocalStorage(root), at, lambda root=root, at=at: others_work(root, at))
         built(root, index, storage)
