@@ -22,6 +22,7 @@ from streaming_lsm.config import (
 from streaming_lsm.errors import CommitConflict, CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.metadata.files_partition import PARTITION
+from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.addition import add_partition
@@ -29,7 +30,7 @@ from streaming_lsm.metadata.cache import MetadataCache
 from streaming_lsm.metadata.commit import FileChanges, NewRecords, commit_records, erase
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY, create_metadata_table, is_native
 from streaming_lsm.metadata.dropping import drop_metadata_table, drop_others, partition_names, remove_leftovers
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants, is_first
 from streaming_lsm.metadata.index_build import IndexBuild
 from streaming_lsm.metadata.listing import metadata_listing
 from streaming_lsm.metadata.partitions.base import (
@@ -210,11 +211,15 @@ class MetadataTable:
             self._drop_partitions(dict.fromkeys(later, f"it may have records of {write.path}, which is rolled back"))
 
     def _was_merged_since(self, partition: str, completed: str) -> bool:
-        """Whether a file group of a partition has a base file that was made after a completion time."""
+        """Whether a file group of a partition has a base file that was made after a completion time.
+
+        Or the partition was itself: one that was made of a table without rows has logs without records only.
+        """
         assert self._timeline is not None  # as there are other partitions than `files`
         slices = MetadataFileSlice.newest_of_all(self._timeline, self._metadata.names(partition), partition)
-        made = (self._timeline.completion_time(one.base.instant) or "~" for one in slices if one.base)
-        return any(time > completed for time in made)
+        names = [name for one in slices for name in one.names]
+        made = {name.instant for name in names if isinstance(name, BaseFileName) or is_first(name.instant)}
+        return any((self._timeline.completion_time(instant) or "~") > completed for instant in made)
 
     def undo(self, data: Timeline, files: Iterable[str], living: Collection[Instant] = ()) -> None:
         """Undo the delta commit of a rolled back write, or drop the metadata table if it lists a file of it still.

@@ -215,8 +215,10 @@ class _Writers:
 
     def discard(self) -> None:
         """Delete all files written so far, as the task has failed."""
-        self.appends.discard()
-        self.merges.discard()
+        try:
+            self.appends.discard()
+        finally:
+            self.merges.discard()
 
 
 def _numbers(collected: CollectedRows, write_seconds: float) -> TaskNumbers:

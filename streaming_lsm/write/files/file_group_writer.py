@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from streaming_lsm.schema import delete_log_avro, to_avro, with_meta
 from streaming_lsm.write.buffer.budget import Meter
 from streaming_lsm.write.buffer.dedup import FileGroupChanges
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.files.discarding import discard_files
 from streaming_lsm.write.files.earlier_logs import EarlierLogs
 from streaming_lsm.write.files.inline_log_writer import BlockOptions, InlineLogTarget, InlineLogWriter
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget, NativeLogWriter
@@ -193,9 +194,6 @@ class FileGroupWriter:
 
     def discard(self) -> None:
         """Delete all files written so far, as the task has failed."""
-        for path in self._paths:
-            with suppress(FileNotFoundError):
-                self._plan.storage.delete(path)
-            if not self._plan.config.has_native_logs:
-                # Created after another writer has deleted the log, it would stay.
-                self._plan.storage.delete(checksum_path(path))
+        # Created after another writer has deleted its log, a checksum file would stay.
+        checksums = () if self._plan.config.has_native_logs else map(checksum_path, self._paths)
+        discard_files(self._plan.storage, (*self._paths, *checksums))

@@ -38,6 +38,7 @@ from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from streaming_lsm.write.files.change_log_target import ChangeLogTarget
 from streaming_lsm.write.files.change_log_writer import ChangeLogWriter
 from streaming_lsm.write.files.change_rows import ChangeRows
+from streaming_lsm.write.files.discarding import discard_files
 from streaming_lsm.write.files.kept_deletes import KeptDeletesWriter, Retention
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget
 from streaming_lsm.write.files.parquet import SequenceNumbers, block_with_meta
@@ -106,8 +107,7 @@ class MergeHandle:
 
     def discard(self) -> None:
         """Delete all files that this task wrote: a rollback that has already listed the markers would leave them."""
-        for path in self._paths:
-            self._plan.storage.delete(path)
+        discard_files(self._plan.storage, self._paths)
 
     def _write(
         self, group: BucketId, previous: BaseFile | None, merged: Iterable[Block], files: ExitStack, part: int
