@@ -183,6 +183,22 @@ def test_it_has_no_key_of_a_write_that_is_rolled_back_after_a_base_file_was_made
     assert_settled(tmp_path)
 
 
+def test_it_lacks_no_key_if_it_was_made_without_keys_before_an_overwrite_is_rolled_back(tmp_path: Path) -> None:
+    options = {**OPTIONS, **ENABLED, "hoodie.metadata.compact.max.delta.commits": 99}
+    table = LsmTable.create(tmp_path, schema_of(""), options)
+    table.upsert(pa.table([["a", "b"], ["x", "y"], [1] * 2, [False] * 2, [1] * 2], schema_of("")))
+    table.delete_partitions(["x", "y"])
+    LsmTable(tmp_path, {**table.options, **LOCATED}).clean()
+    assert has_index(tmp_path)
+    table.rollback()
+    found = LsmTable(tmp_path, LOCATED).scan(filter="id IN ('a', 'b')").to_arrow()
+    assert sorted(found.column("id").to_pylist()) == [*"ab"]
+    assert_settled(tmp_path)
+    table.upsert(pa.table([["a"], ["x"], [2], [False], [2]], schema_of("")))
+    if has_index(tmp_path):
+        assert assert_locations(tmp_path) == 2
+
+
 def test_a_shard_of_a_former_index_is_not_missed_in_one_that_was_made_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from streaming_lsm.format.table.partition_metadata import parse_partition_metada
 from streaming_lsm.lock.heartbeat import heartbeat_path
 from streaming_lsm.lock.markers import list_marked_files
 from streaming_lsm.schema import META_COLUMNS, from_avro, with_meta
+from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.write.buffer.dedup import FileGroupChanges
 from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.files.file_group_writer import FileGroupWriter
@@ -316,6 +318,29 @@ def test_a_task_fenced_after_its_last_file_discards_it(tmp_path: Path, monkeypat
     with pytest.raises(Fenced):
         write(plan, upserts("a"))
     assert not [path for path in files_below(tmp_path) if path.endswith(".parquet")]
+
+
+def test_a_fenced_task_discards_each_file_though_one_of_them_cannot_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = open_instant(make_plan(tmp_path))
+    failed: list[str] = []
+
+    class Failing(LocalStorage):
+        def delete(self, path: str) -> None:
+            if path.endswith(".parquet") and not failed:
+                failed.append(path)
+                raise OSError(errno.EIO, "injected", path)
+            super().delete(path)
+
+    monkeypatch.setattr(
+        "streaming_lsm.write.partition_writer.DeadLetterBox.post",
+        lambda box: plan.storage.delete(heartbeat_path(INSTANT)),
+    )
+    with pytest.raises(Fenced):
+        write(replace(plan, storage=Failing(tmp_path)), upserts(*"abcdefgh"))
+    left = [path for path in files_below(tmp_path) if path.endswith(".parquet")]
+    assert len(failed) == len(left) == 1
 
 
 def test_a_refused_row_leaves_no_file(tmp_path: Path) -> None:
