@@ -319,7 +319,7 @@ DATA_BLOCK_FORMAT = choice("hoodie.logfile.data.block.format", "avro", ("avro", 
 SMALL_FILE_BYTES = integer("hoodie.parquet.small.file.limit", 104857600, _FILES, "Size in bytes of a file slice below which its file group takes new rows; without a bucket index. 0: new rows go to new file groups.")
 ROW_BYTES = integer("hoodie.copyonwrite.record.size.estimate", 1024, _FILES, "Estimate of the bytes of a row in a file, by which new rows are distributed to file groups until there is a commit to measure it; without a bucket index.", minimum=1)
 BASE_MAX_BYTES = integer("hoodie.parquet.max.file.size", 125829120, _FILES, "Size in bytes of a base file above which a warning recommends more buckets; a simple bucket has one base file.", minimum=1)
-BLOOM_ENABLED = boolean("hoodie.parquet.bloom.filter.enabled", False, _FILES, "Write a bloom filter over the record keys into the footer of each base file. Only Hudi's bloom index reads it. Hudi's default is true.")
+BLOOM_ENABLED = boolean("hoodie.parquet.bloom.filter.enabled", False, _FILES, "Write a bloom filter over the record keys into the footer of each base file, which the indexes BLOOM and GLOBAL_BLOOM read, and always write. Hudi's default is true.")
 BLOOM_TYPE = choice("hoodie.bloom.index.filter.type", "DYNAMIC_V0", ("DYNAMIC_V0", "SIMPLE"), _FILES, "Type of the bloom filters.")
 BLOOMS_OF_METADATA = boolean("hoodie.bloom.index.use.metadata", False, _TABLE, "Index BLOOM: take the bloom filters of base files from the partition `bloom_filters` of the metadata table, if it has one, so that no file without a key of the batch is opened. Else each file of a partition that the batch has rows of is opened, and its own filter read.")
 BLOOM_ENTRIES = integer("hoodie.index.bloom.num_entries", 60000, _FILES, "Number of keys that a SIMPLE filter, or a row of a dynamic one, is sized for at most. A file with fewer keys has a smaller filter.", minimum=1)
@@ -337,7 +337,7 @@ STREAM_START = text("hoodie.datasource.streaming.startOffset", "earliest", _READ
 STREAM_COMMITS = integer("lsm.read.stream.max.commits", 0, _READ, "Streaming reads: most commits that one batch reads. 0: all that are there.")
 READ_COLUMNS = fields("lsm.read.columns", _READ, "Columns to return, in this order; not set: all.")
 READ_NATIVE = boolean("lsm.read.native", True, _READ, "`streaming_lsm.read`: let Spark's own Parquet reader read the file slices without logs. false: read all through the merge; each task reads whole file slices.")
-DATA_SKIPPING = boolean("hoodie.enable.data.skipping", True, _READ, "Skip file slices without a row of the filter by the partitions `column_stats` and `record_index` of the metadata table, if the table has one and `hoodie.metadata.enable` is true.")
+DATA_SKIPPING = boolean("hoodie.enable.data.skipping", True, _READ, "Skip file slices without a row of the filter by the metadata table's partitions `column_stats`, `partition_stats`, `record_index`, secondary and expression indexes, as far as the table has them and `hoodie.metadata.enable` is true.")
 READ_META = boolean("lsm.read.meta", False, _READ, "Return the five meta columns before the table's columns.")
 READ_LEGACY_NAMES = boolean("lsm.read.rfc103.names", False, _READ, "Also read log files named as in the first version of RFC-103.")
 

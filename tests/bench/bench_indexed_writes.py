@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tests.bench.result import Result, in_turns
 from tests.bench.workload import padded, uuids
 
 ROWS, FEW = 10_000_000, 1_000
-BATCHES = (FEW, 100_000)
+BATCHES = (FEW, 10_000, 100_000)
 THREADS = 2
 _PART = 1_000_000
 Keys = Callable[[np.ndarray], pa.Array]
@@ -63,12 +63,26 @@ def _of_keys(name: str, keys: Keys) -> Iterator[Result]:
         print(f"the first write by RECORD_INDEX took {built:.1f} s, {ROWS / built:,.0f} keys/s", flush=True)
         # Both keep the record index, so that they differ in how keys are found.
         by_simple = _by_simple(folder)
+        ratios: list[float] = []
         for count in BATCHES:
             upsert(by_record, count)  # so that it is not the first one of an open table
             times = in_turns(partial(upsert, by_record, count), partial(upsert, by_simple, count), runs=3)
             target = 5.0 if count == FEW else 0.1  # the others show where both cost the same
             title = f"upsert {count:,} of {ROWS:,} {name}, RECORD_INDEX"
-            yield Result(title, *times, count, "keys", target, True, "the same by SIMPLE")
+            found = Result(title, *times, count, "keys", target, True, "the same by SIMPLE")
+            ratios.append(found.ratio)
+            yield found
+        print(f"{name}: both take as long for {_crossover(ratios)}", flush=True)
+
+
+def _crossover(ratios: Sequence[float]) -> str:
+    """Tell for how many keys both indexes take as long, interpolated between the ratios of `BATCHES`."""
+    at_most = next((place for place, ratio in enumerate(ratios) if ratio <= 1), len(ratios))
+    if at_most in (0, len(ratios)):
+        return f"less than {BATCHES[0]:,} keys" if at_most == 0 else f"more than {BATCHES[-1]:,} keys"
+    (few, many), (high, low) = BATCHES[at_most - 1 : at_most + 1], ratios[at_most - 1 : at_most + 1]
+    share = np.log(high) / (np.log(high) - np.log(low))
+    return f"{int(few * (many / few) ** share):,} keys"
 
 
 def _by_simple(folder: str) -> LsmTable:
