@@ -13,11 +13,14 @@ import pyarrow as pa
 
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, open_base, open_log
-from streaming_lsm.format.metadata.record_index import LOCATIONS
+from streaming_lsm.format.metadata.group_files import DeletedKeys, LogName, log_name, open_base, open_log
+from streaming_lsm.format.metadata.record_index import LOCATIONS, PARTITION
+from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import BaseFileName
+from streaming_lsm.metadata.commit import NewRecords
 from streaming_lsm.metadata.file_slices import MetadataFileSlice, completed_file
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
 _TEXTS = pa.dictionary(pa.int32(), pa.string())
@@ -25,7 +28,7 @@ LOCATED = pa.schema([("partition", _TEXTS), ("file_id", _TEXTS), ("instant_ms", 
 """Columns `LOCATIONS` of found keys, with texts as dictionaries."""
 
 _SMALL_LOG = 1 << 14
-"""Keys of a log up to which all of its locations are decoded, whatever keys are looked up."""
+"""Keys of a log up to which it is read whole, whatever keys are looked up."""
 _KEPT_BYTES = 64 << 20
 
 
@@ -99,6 +102,26 @@ class ShardFiles:
         left = {completed_file(timeline, one.group.partition, name) for one in slices for name in one.names}
         self._kept = {known: blocks for known, blocks in list(self._kept.items()) if known in left}
         self._bytes = sum(one.nbytes for blocks in self._kept.values() for _, one in blocks)
+
+    def put(self, records: Iterable[NewRecords], commit: Instant, *, native: bool) -> None:
+        """Keep what this open table has logged itself, so that the next look-up does not read it back.
+
+        Nothing is kept for a table in which no key is looked up.
+
+        Args:
+            records: what a delta commit has logged.
+            commit: the completed delta commit.
+            native: whether its logs are native.
+        """
+        if not self._kept:
+            return
+        for new in records:
+            # An inline log has deletes in a block of its own.
+            if new.group.partition == PARTITION and new.deleted is None and len(new.keys) <= _SMALL_LOG:
+                path = f"{PARTITION}/{log_name(new.group.file_id, commit.requested, native=native)}"
+                cells = Cells.of(new.keys, new.values)
+                logged = LoggedKeys(path, cells.keys, cells, metadata_schema())
+                self._keep((path, commit.completed or ""), [(commit.requested, logged)])
 
     def read(
         self,

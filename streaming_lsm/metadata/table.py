@@ -325,6 +325,7 @@ class MetadataTable:
             self._timeline = self._timeline.with_latest(completed)
             self._known = self._known and replace(self._known, timeline=self._timeline)
             self._cache.logged.put(records, completed, native=self._native)
+            self._cache.shard_files.put(records, completed, native=self._native)
         except (CorruptFileError, UnsupportedTable) as error:
             self.drop(str(error))
 

@@ -81,6 +81,22 @@ def test_a_kept_index_finds_what_a_new_one_does_after_each_action_and_reads_a_lo
     assert len(storage.files) == len(set(storage.files))
 
 
+@pytest.mark.parametrize("kind", ["version 10", "version 9"])
+def test_a_writer_reads_no_log_of_its_own_back(kind: str, tmp_path: Path) -> None:
+    options = {**PLAIN, **KINDS[kind], **LOCATED, "hoodie.index.type": "RECORD_INDEX"}
+    del options["hoodie.bucket.index.num.buckets"]
+    options["hoodie.metadata.compact.max.delta.commits"] = 99
+    table = LsmTable.create(tmp_path, schema_of(kind), options)
+    table.storage = storage = Reads(tmp_path)
+    for step in range(6):
+        ids = [f"k{(step + number) % 9}" for number in range(6)]
+        table.upsert(pa.table([ids, ["x"] * 6, [step] * 6, [False] * 6, [step] * 6], schema_of(kind)))
+        found = LsmTable(tmp_path).scan(["id", "n"], meta=False).to_arrow().to_pydict()
+        assert sorted(found["id"]) == sorted({f"k{number % 9}" for number in range(6 + step)})
+    of_writes = [name for name in storage.files if f"_{'0' * 14}" not in name]
+    assert len(of_writes) <= 3  # of the first write: nothing had been looked up before
+
+
 def test_an_index_that_was_dropped_and_created_again_is_read_anew(tmp_path: Path) -> None:
     draw = random.Random(4)
     LsmTable.create(tmp_path, schema_of(""), {**PLAIN, **LOCATED}).upsert(written(draw, 1, 3))
