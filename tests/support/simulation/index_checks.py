@@ -100,7 +100,10 @@ def check_indexes_at_rest(world: World, table: SimulatedTable) -> None:
         return
     found = table.check_indexes()
     world.checked.update(list(found.records))
-    if not found.is_sound:
+    # Another program has replaced file groups last: readers notice it, and the next write drops the indexes.
+    is_last = any(one.is_replacement for one in world.history.published[-1:])
+    is_behind = is_last and any("has fallen behind" in one.message for one in found.findings)
+    if not (found.is_sound or is_behind):
         raise Violation(
             "index disagrees", "; ".join(f"{one.index}: {one.kind}: {one.message}" for one in found.findings)
         )
