@@ -25,9 +25,9 @@ def search_texts(stored: pa.StringArray, wanted: pa.StringArray) -> tuple[Int64s
     Returns:
         int64 (wanted,), the number of stored texts that are smaller; bool (wanted,), whether a stored one is equal.
     """
-    width = _width(stored)
-    if width and _width(wanted) == width:
-        return _search_words(*(text_buffers(texts)[1].view(f"S{width}") for texts in (stored, wanted)))
+    words = _words(stored, wanted)
+    if words is not None:
+        return _search_words(*words)
     offsets, data = text_bytes(stored)
     starts, lengths = offsets[:-1], np.diff(offsets)
     asked = _padded(*text_bytes(wanted))
@@ -54,11 +54,19 @@ def count_not_greater(stored: pa.BinaryArray, wanted: pa.BinaryArray) -> Int64s 
     Returns:
         int64 (wanted,); None unless all texts have one length.
     """
+    words = _words(stored, wanted)
+    return None if words is None else words[0].searchsorted(words[1], "right").astype(np.int64)
+
+
+def _words(
+    stored: pa.StringArray | pa.BinaryArray, wanted: pa.StringArray | pa.BinaryArray
+) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.bytes_]] | None:
+    """Return texts as words of one length; None unless all have it. Nothing is copied."""
     width = _width(stored)
     if not width or _width(wanted) != width:
         return None
-    words, asked = (text_buffers(texts)[1].view(f"S{width}") for texts in (stored, wanted))
-    return words.searchsorted(asked, "right").astype(np.int64)
+    kind = np.dtype(f"S{width}")
+    return text_buffers(stored)[1].view(kind), text_buffers(wanted)[1].view(kind)
 
 
 def _width(texts: pa.StringArray | pa.BinaryArray) -> int:

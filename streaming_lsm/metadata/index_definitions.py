@@ -20,7 +20,6 @@ from streaming_lsm.metadata.commit import created_by_former
 from streaming_lsm.metadata.creation import DEFINITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.properties_file import load_properties
 
 INDEX_DEFINITIONS = ".hoodie/.index_defs"
 MADE_BY_KEY = "lsm.index.definition"
@@ -118,10 +117,14 @@ class CheckedDefinition:
     definition: Mapping[str, Any]
     made: bytes | None
 
-    def is_current(self) -> bool:
-        """Whether the index is still the same: it may be dropped, and made of other columns, while it is read."""
+    def is_current(self, properties: Mapping[str, str]) -> bool:
+        """Whether the index is still the same: it may be dropped, and made of other columns, while it is read.
+
+        Args:
+            properties: those of the table, loaded after the index was read.
+        """
         try:
-            definitions = read_definitions(self.storage, load_properties(self.storage))
+            definitions = read_definitions(self.storage, properties)
         except (CorruptFileError, UnsupportedTable):
             return False
         return definitions.get(self.name) == self.definition and _made(self.storage, self.name) == self.made

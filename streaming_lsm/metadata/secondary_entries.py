@@ -164,7 +164,8 @@ def keys_of_values(
         check_own(name, storage.names(f"{METADATA_TABLE}/{name}"), properties)
         found, until = _look_up(storage, data, name, values, timelines)
         now = timelines.load(storage, data.layout)
-        if _is_current(data, now, until) and load_properties(storage) == properties and checked.is_current():
+        is_same = _is_current(data, now, until) and load_properties(storage) == properties
+        if is_same and checked.is_current(properties):
             return found
         _LOG.debug("%s of %s tells a later state than the one that is read", name, storage.uri)
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError, pa.ArrowInvalid) as error:

@@ -441,7 +441,7 @@ class Queries:
         for one in expressed(self.storage, predicate, schema):
             of_index = one.name, group_file_id(one.name)
             ranges = column_ranges(self.storage, self.timeline, ranged_files(slices), [one.column], *of_index)
-            if ranges and one.checked.is_current():
+            if ranges and one.checked.is_current(load_properties(self.storage)):
                 how = one.predicate, one.schema, ranges
                 read = read_slices(slices, *how, takes_winner=self.rule.takes_winner)
                 slices = [found for found, is_read in zip(slices, read.tolist(), strict=True) if is_read]

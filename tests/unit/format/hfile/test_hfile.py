@@ -417,7 +417,7 @@ def _repacked(data: bytes, number: int, packed: bytes) -> tuple[bytes, int]:
 
 @pytest.mark.parametrize("number", [0, 3, -1])
 @pytest.mark.parametrize("damage", ["no stream", "two streams", "two streams of the size", "cut short", "another size"])
-def test_a_block_that_is_uncompressed_with_others_is_named(damage: str, number: int) -> None:
+def test_a_damaged_stream_among_others_is_named_by_its_block(damage: str, number: int) -> None:
     data = _written([(b"key-%04d" % number, random.Random(number).randbytes(40)) for number in range(300)])
     _, block = [found for found in _blocks(data) if found[1].startswith(DATA)][number]
     size = HEADER.unpack_from(block)[2]
