@@ -10,6 +10,8 @@ from streaming_lsm.arrow.columns import Flags, Int64s, UInt8s, text_buffers, tex
 
 _END = np.int16(-1)
 """Stands for the byte after the last one of a text: the shorter one of two texts comes first."""
+_FILLING = 4
+"""Bytes for each byte of texts that words of one length may have."""
 
 
 def search_texts(stored: pa.StringArray, wanted: pa.StringArray) -> tuple[Int64s, Flags]:
@@ -45,16 +47,17 @@ def search_texts(stored: pa.StringArray, wanted: pa.StringArray) -> tuple[Int64s
 
 
 def count_not_greater(stored: pa.BinaryArray, wanted: pa.BinaryArray) -> Int64s | None:
-    """Count the texts that are not greater than each one, in the order of their bytes, where they are.
+    """Count the texts that are not greater than each one, in the order of their bytes.
 
     Args:
         stored: ascending, without nulls; equal ones may follow each other.
         wanted: in any order, without nulls.
 
     Returns:
-        int64 (wanted,); None unless all texts have one length.
+        int64 (wanted,); None if there are no texts, or if they differ in length and one is far longer than others, or
+        has a zero byte.
     """
-    words = _words(stored, wanted)
+    words = _words(stored, wanted) or _filled_words(stored, wanted)
     return None if words is None else words[0].searchsorted(words[1], "right").astype(np.int64)
 
 
@@ -67,6 +70,29 @@ def _words(
         return None
     kind = np.dtype(f"S{width}")
     return text_buffers(stored)[1].view(kind), text_buffers(wanted)[1].view(kind)
+
+
+def _filled_words(
+    stored: pa.BinaryArray, wanted: pa.BinaryArray
+) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.bytes_]] | None:
+    """Return texts as words of the longest one's length, filled up with zero bytes; None as in `count_not_greater`."""
+    texts = text_buffers(stored), text_buffers(wanted)
+    width = max(int(np.diff(bounds).max(initial=0)) for bounds, _ in texts)
+    size = sum(len(data) for _, data in texts)
+    if (
+        not width
+        or width * (len(stored) + len(wanted)) > _FILLING * size
+        or any((data == 0).any() for _, data in texts)
+    ):
+        return None
+    first, second = (_filled(np.diff(bounds), data, width) for bounds, data in texts)
+    return first, second
+
+
+def _filled(lengths: Int64s, data: UInt8s, width: int) -> npt.NDArray[np.bytes_]:
+    words = np.zeros((len(lengths), width), np.uint8)
+    words[np.arange(width) < lengths[:, None]] = data
+    return words.view(f"S{width}")[:, 0]
 
 
 def _width(texts: pa.StringArray | pa.BinaryArray) -> int:

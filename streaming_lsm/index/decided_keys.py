@@ -54,7 +54,7 @@ def deletes_above(rule: MergeRule, deletes: pa.Table, highest: pa.Scalar[Any] | 
         return wins
     name = rule.ordering_fields[0]
     values = deletes.column(name)
-    limit: Any = pa.chunked_array([*values.chunks, pa.array([highest.as_py()], values.type)])
+    limit: Any = pa.chunked_array([*values.chunks, pa.array([highest]).cast(values.type)])
     ranks = rule.ranks(pa.table({name: limit}))
     assert ranks is not None
     above: Flags = wins | (flags(pc.is_valid(values)) & (ranks[:-1] >= ranks[-1]))

@@ -182,9 +182,12 @@ class LiveFileGroups:
                 self._add_slice(found, timeline)
         else:
             for write in unseen:
-                for stat in timeline.read_commit(write).stats:
-                    # A compaction may be completed after its file group was replaced.
-                    if not view.is_replaced(stat.partition_path, stat.file_id):
+                commit = timeline.read_commit(write)
+                for stat in commit.stats:
+                    group = (stat.partition_path, stat.file_id)
+                    # A compaction may be completed after its file group was replaced, by an action that is archived.
+                    is_gone = view.is_replaced(*group) or (commit.keeps_rows and self._group(*group) is None)
+                    if not is_gone:
                         self._add_file(write, stat)
         self._seen = writes
         self._pending = frozenset(pending.requested for pending in timeline.pending if pending.is_write)

@@ -112,7 +112,7 @@ def _range(values: Any) -> _Range:
 
 def _united(one: _Range, other: _Range) -> _Range:
     kind = one.low.type
-    lows, highs = (pa.array([a.as_py(), b.as_py()], kind) for a, b in ((one.low, other.low), (one.high, other.high)))
+    lows, highs = (pa.array([a, b], kind) for a, b in ((one.low, other.low), (one.high, other.high)))
     counts = one.values + other.values, one.nulls + other.nulls
     return _Range(pc.min(lows), pc.max(highs), *counts)
 

@@ -44,7 +44,8 @@ class KeyGenerator:
         timestamp: format of TIMESTAMP columns; required if there is one.
         logical_timestamp: print timestamps with a zone as date and time.
         ambiguous: handling of ambiguous keys, one of `AMBIGUOUS`: ``a:x,b:y,b:z`` is the key of ``x`` with ``y,b:z``
-            and of ``x,b:y`` with ``z``; ``__null__`` and ``__empty__`` stand for null and the empty text.
+            and of ``x,b:y`` with ``z``; ``__null__`` and ``__empty__`` stand for null and the empty text; with
+            `logical_timestamp`, times of one millisecond have one text.
     """
 
     kind: str
@@ -121,6 +122,12 @@ class KeyGenerator:
             SchemaError: a key column is missing or has a type that cannot be a key.
         """
         texts = [self._text(batch, field) for field in self.record_key_fields]
+        if self.logical_timestamp and self.ambiguous != ALLOW:
+            self._report(
+                _cut_times(
+                    self.record_key_fields, [key_column(batch, field) for field in self.record_key_fields], texts
+                )
+            )
         if self.composite:
             keys = _composite_keys(self.record_key_fields, texts)
             if len(texts) > 1 and self.ambiguous != ALLOW:
@@ -154,7 +161,10 @@ class KeyGenerator:
     def _check_ambiguous(self, batch: pa.RecordBatch, keys: pa.StringArray, texts: Sequence[pa.StringArray]) -> None:
         """Reject or log the first value that makes a key ambiguous."""
         free = [_is_text(key_column(batch, field).type) for field in self.record_key_fields]
-        for fault in _ambiguities(self.record_key_fields, keys, texts, free):
+        self._report(_ambiguities(self.record_key_fields, keys, texts, free))
+
+    def _report(self, faults: Iterator[str]) -> None:
+        for fault in faults:
             if self.ambiguous == REFUSE:
                 raise RecordError(fault)
             _LOG.warning("%s", fault)
@@ -277,6 +287,23 @@ def _ambiguities(
                 f"{keys[row].as_py()!r}, which other values of {', '.join(fields)} make, too: change the value, or set "
                 "lsm.keys.ambiguous=allow to merge such rows"
             )
+
+
+def _cut_times(
+    fields: Sequence[str], columns: Sequence[pa.Array[Any]], texts: Sequence[pa.StringArray]
+) -> Iterator[str]:
+    """Yield a message for the first time of each key column that is not a whole millisecond, as its text is."""
+    for field, column, text in zip(fields, columns, texts, strict=True):
+        if column.type.equals(pa.timestamp("us", getattr(column.type, "tz", None))) and column.type.tz is not None:
+            micros = pc.cast(column, pa.int64())
+            cut = pc.fill_null(pc.not_equal(pc.multiply(pc.divide(micros, 1000), 1000), micros), False)
+            if pc.any(cut).as_py():
+                row = pc.index(cut, True).as_py()
+                yield (
+                    f"row {row}, key column {field!r}: {micros[row].as_py()} microseconds since 1970 are cut to "
+                    f"{text[row].as_py()!r}, which other values of the millisecond are, too: round the value, or set "
+                    "lsm.keys.ambiguous=allow to merge such rows"
+                )
 
 
 def _is_placeholder(text: pa.StringArray) -> pa.BooleanArray:

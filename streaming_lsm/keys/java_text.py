@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import pc
@@ -66,7 +67,7 @@ def to_java_text(array: pa.Array[Any], *, logical_timestamp: bool = False) -> pa
 
 
 def _date_text(dates: pa.Array[Any]) -> Any:
-    text = pc.cast(dates, pa.string())
+    text = _time_text(dates, "D")
     late = pc.greater(pc.cast(dates, pa.int32()), _LAST_FOUR_DIGIT_YEAR_DAY)
     if not pc.any(late).as_py():
         return text
@@ -79,8 +80,19 @@ def _timestamp_text(array: pa.Array[Any], logical: bool) -> Any:
         return pc.cast(pc.cast(array, pa.int64()), pa.string())
     epoch = pc.cast(array, pa.int64())
     millis = epoch if array.type.unit == "ms" else pc.divide(epoch, 1000)
-    text = pc.cast(pc.cast(millis, pa.timestamp("ms")), pa.string())
+    text = _time_text(pc.cast(millis, pa.timestamp("ms")), "ms")
     return pc.replace_substring_regex(text, r"(\.\d+?)0+$", r"\1")
+
+
+def _time_text(times: pa.Array[Any], unit: str) -> Any:
+    """Print dates or times; numpy prints the years that Arrow calls out of range."""
+    text = pc.cast(times, pa.string())
+    far = pc.fill_null(pc.starts_with(text, "<"), False)
+    if not pc.any(far).as_py():
+        return text
+    numbers = np.asarray(pc.cast(times.filter(far), pa.int32() if unit == "D" else pa.int64()), np.int64)
+    printed = np.char.replace(np.datetime_as_string(numbers.view(f"M8[{unit}]")), "T", " ")
+    return pc.replace_with_mask(text, far, pa.array(printed, pa.string()))
 
 
 def _real_text(array: pa.Array[Any]) -> Any:

@@ -27,7 +27,7 @@ from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files
-from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
+from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, created_by_former, put_completed
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import (
     METADATA_TABLE,
@@ -154,6 +154,7 @@ def compact(
         Why partitions could not be read, by name; these were left out. Nothing was done if `files` is one of them.
 
     Raises:
+        CommitConflict: a former holder of the lock created a file of the compaction at this moment.
         CorruptFileError: the timeline of the metadata table cannot be read.
         Fenced: another writer took the lock.
     """
@@ -175,18 +176,20 @@ def compact(
     partitions = [kept for kept in partitions if kept.name not in faults]
     lock.verify()
     running = Instant(requested, COMPACTION, State.REQUESTED)
-    begin(
-        metadata,
-        running,
-        CompactionPlan(tuple(_operation(one) for one in merged if one.slice.base or one.slice.logs)).encode(),
-    )
+    plan = CompactionPlan(tuple(_operation(one) for one in merged if one.slice.base or one.slice.logs))
     stats = []
-    for one in merged:
-        size, previous = len(one.content), one.slice.base
-        partition = one.slice.group.partition
-        stat = base_file_stat(partition, one.name, total_bytes=size, num_writes=one.count, previous=previous)
-        metadata.put_if_absent(stat.path, one.content)
-        stats.append(stat)
+    try:
+        begin(metadata, running, plan.encode())
+        for one in merged:
+            size, previous = len(one.content), one.slice.base
+            partition = one.slice.group.partition
+            stat = base_file_stat(partition, one.name, total_bytes=size, num_writes=one.count, previous=previous)
+            metadata.put_if_absent(stat.path, one.content)
+            stats.append(stat)
+    except FileExistsError as error:
+        # By a slow clock the time of an undone compaction was drawn again.
+        lock.verify()
+        raise created_by_former(requested, metadata) from error
     complete(metadata, running, tuple(stats), "COMPACT", times, lock, left_slices(left))
     logged.forget_others(left, timeline)
     _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, sum(len(one.slice.logs) for one in merged))

@@ -210,7 +210,8 @@ def _refuse_clustered(own: Changed, replacing: Replacing, now: Timeline, pending
         partition, file_id = min(both)
         raise ClusteringConflict(
             f"{pending.path} in {now.storage.uri} is about to replace file group {file_id} of partition "
-            f"{partition!r}, which this write changes: write the batch again when it is done"
+            f"{partition!r}, which this write changes: write the batch again when it is done; if its process is gone, "
+            "run `lsm cluster`"
         )
 
 

@@ -247,7 +247,10 @@ def check_metadata_commits(storage: Storage, data: Timeline, metadata: Timeline)
     if not unknown:
         return
     entries = [entry for found in partition_listings(storage).values() for entry in found]
-    for requested in unknown:
+    # A holder of the lock that was stopped has an old timeline.
+    now = Timeline.load(storage, data.layout)
+    known = {instant.requested for instant in now.instants}
+    for requested in (time for time in unknown if time not in known and _is_lost(now, time, "")):
         left = next((entry.path for entry in entries if is_file_of(entry.path, requested)), None)
         if left is not None:
             raise CorruptFileError(

@@ -234,7 +234,7 @@ def blocks_of(starts: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[Int64s, Int
     if len(odd):
         utf16 = [pa.array([_utf16(key.as_py()) for key in some], pa.binary()) for some in (starts, keys.take(odd))]
         blocks, nth = np.append(blocks, _last_not_greater(*utf16)), np.append(nth, odd)
-    order = np.argsort(blocks, kind="stable")
+    order = np.argsort((blocks + 1).astype(np.min_scalar_type(len(starts))), kind="stable")  # quick for few bits
     order = order[np.searchsorted(blocks[order], 0) :]
     return blocks[order], nth[order]
 

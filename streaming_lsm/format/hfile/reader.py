@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,8 @@ _PART_BYTES = 1 << 20
 """Bytes of uncompressed blocks that are decoded together, so that their cells fit the CPU cache; one block at least."""
 _FEW_OF_A_BLOCK = 4
 """Keys for each block up to which the cells of a block are found by their bytes, which costs for each key."""
-_SCANNED_CELLS = 1 << 20
-"""Cells among which a scan looks for its keys at a time: the set of keys is built anew each time."""
+_SCANNED_BLOCKS = 64
+"""Blocks for which a scan groups its keys: among the cells of a group only its keys are looked for, a small set."""
 _FEW_CELLS = 256
 """Cells that are compared one by one, which takes less time than to compare them all at once."""
 _JOINED_CELLS = 1 << 13
@@ -173,13 +174,18 @@ class HFile:
         Raises:
             CorruptFileError: a block is damaged, or, at the end, the number of entries differs from the trailer's.
         """
+        for _, found, _ in self._all():
+            yield found
+
+    def _all(self) -> Iterator[tuple[list[int], Cells, pa.BinaryArray]]:
+        """Read all blocks as `cells` does; yield with the cells the blocks that they are from, and their keys."""
         count, last = 0, b""
-        for _, found in self._read(np.arange(len(self.blocks))):
+        for part, found in self._read(np.arange(len(self.blocks))):
             count += len(found)
             keys = found.keys
             self._check_order(last, keys)
             last = keys[-1].as_py()
-            yield found
+            yield part, found, keys
         if count != self.entry_count:
             raise CorruptFileError(
                 f"{self.source}: HFile holds {count} entries instead of {self.entry_count}; restore the file"
@@ -214,7 +220,7 @@ class HFile:
         def wanted() -> Iterator[Cells]:
             for part, found in self._read(numbers):
                 near = nth[np.searchsorted(blocks, part[0]) : np.searchsorted(blocks, part[-1], "right")]
-                yield found.at(flags(pc.is_in(found.keys, value_set=keys.take(near))))
+                yield found.at(flags(pc.is_in(found.keys, value_set=take(keys, near))))
 
         return _gathered(wanted())
 
@@ -253,15 +259,14 @@ class HFile:
         Raises:
             CorruptFileError: a block is damaged.
         """
+        starts: Any = take(self.blocks.keys, np.arange(0, len(self.blocks), _SCANNED_BLOCKS))
+        groups, nth = blocks_of(starts, keys)
 
         def wanted() -> Iterator[Cells]:
-            for group in _groups(self.cells(), _SCANNED_CELLS):
-                # The set of keys is built anew for each call.
-                known = pa.chunked_array([found.keys for found in group], pa.binary())
-                is_wanted = flags(pc.is_in(known, value_set=keys))
-                ends = np.cumsum([0, *map(len, group)]).tolist()
-                for found, begin, end in zip(group, ends, ends[1:], strict=False):
-                    yield found.at(is_wanted[begin:end])
+            for part, found, known in self._all():
+                first, last = part[0] // _SCANNED_BLOCKS, part[-1] // _SCANNED_BLOCKS
+                near = nth[np.searchsorted(groups, first) : np.searchsorted(groups, last, "right")]
+                yield found.at(flags(pc.is_in(known, value_set=take(keys, near))))
 
         return _gathered(wanted())
 
@@ -344,15 +349,16 @@ class HFile:
         return found
 
     def _check_order(self, last: bytes, keys: pa.BinaryArray) -> None:
+        first: Any = keys[0].as_py()
+        if out_of_order(last, first):
+            raise self._disordered(last, first)
         if len(keys) <= _FEW_CELLS:
             texts: list[Any] = keys.to_pylist()
-            for former, key in zip([last, *texts], texts, strict=False):
-                if key < former and out_of_order(former, key):
-                    raise self._disordered(former, key)
-            return
-        before = pa.concat_arrays([pa.array([last], pa.binary()), keys.slice(0, len(keys) - 1)])
-        for place in np.flatnonzero(flags(pc.less(keys, before))).tolist():
-            key, former = keys[place].as_py(), before[place].as_py()
+            falls = [place for place, (former, key) in enumerate(pairwise(texts)) if key < former]
+        else:
+            falls = np.flatnonzero(flags(pc.less(keys.slice(1), keys.slice(0, len(keys) - 1)))).tolist()
+        for place in falls:
+            former, key = keys[place].as_py(), keys[place + 1].as_py()
             if out_of_order(former, key):
                 raise self._disordered(former, key)
 

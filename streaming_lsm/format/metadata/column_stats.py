@@ -151,7 +151,7 @@ def range_row(
         UnsupportedTable: the type has no ranges.
     """
     kind = bounds[0].type
-    held = [None if bound.as_py() is None else _primitive(bound, kind) for bound in bounds]
+    held = [_primitive(bound, kind) if bound.is_valid else None for bound in bounds]
     return stored_range_row(file_name, column, kind, (held[0], held[1]), values, nulls)
 
 

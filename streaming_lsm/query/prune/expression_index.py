@@ -180,7 +180,7 @@ def _between_times(function: str, column: str, kind: Any) -> _Between:
 
 
 def _time(value: Any, kind: Any) -> np.datetime64:
-    cast: Any = pa.array([value.as_py()], value.type).cast(kind, safe=False)
+    cast: Any = pa.array([value]).cast(kind, safe=False)
     unit = "D" if pa.types.is_date32(kind) else kind.unit
     number = cast.view(pa.int32() if unit == "D" else pa.int64())[0].as_py()
     found: np.datetime64 = np.array([number], f"datetime64[{unit}]")[0]

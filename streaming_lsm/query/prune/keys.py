@@ -150,10 +150,11 @@ class KeyColumns:
         return self._generated(allowed)
 
     def _generated(self, allowed: Values) -> pa.StringArray | None:
-        rows = list(product(*([value.as_py() for value in values] for values in allowed.values())))
         fields = self.generator.record_key_fields
         places = {field: place for place, field in enumerate(allowed)}
         try:
+            # Python's times end with year 9999.
+            rows = list(product(*([value.as_py() for value in values] for values in allowed.values())))
             columns = [
                 pa.array([row[places[field]] for row in rows], self._type(field))
                 if field in places

@@ -104,13 +104,18 @@ def check_indexes(context: ServiceContext, name: str | None = None) -> IndexChec
                 continue
             raise error.fault from error
         if found is not None:
-            known = {(one.index, one.kind) for one in found.findings}
-            now = replace(now, findings=tuple(one for one in now.findings if (one.index, one.kind) in known))
+            known = set(map(_what, found.findings))
+            now = replace(now, findings=tuple(one for one in now.findings if _what(one) in known))
         found = now
         if found.is_sound or _Moment.of(context) == before:
             break
     assert found is not None
     return found
+
+
+def _what(found: IndexFinding) -> tuple[str, str, str]:
+    """Return by what a finding is known again: a file that is damaged by its name, which the message has."""
+    return found.index, found.kind, found.message if found.kind == DAMAGED else ""
 
 
 @dataclass(frozen=True)

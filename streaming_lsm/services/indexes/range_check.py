@@ -133,7 +133,7 @@ def check_column_stats(state: CheckedState) -> Checked:
         _name(different, MISSING, kept, ~has & (_ordinals(kept) != NO_TYPE))
         there = kept.filter(pa.array(has))
         _name(different, WRONG, there, _misleads(there, told, state, counts=True))
-    _left_over(stored, state, different)
+    _left_over(stored, state, different, columns)
     what = {
         MISSING: "ranges of columns in files are not in it",
         WRONG: "ranges tell less than the files have",
@@ -245,11 +245,20 @@ def _name(different: _Differences, kind: str, ranges: Any, wanted: Flags, *, of_
     different.add(kind, named, len(places))
 
 
-def _left_over(stored: _Stored, state: CheckedState, different: _Differences) -> None:
-    """Count ranges that were not compared, of files that the table does not have."""
+def _left_over(stored: _Stored, state: CheckedState, different: _Differences, columns: Sequence[str]) -> None:
+    """Count ranges of the columns that were not compared, of files that the table does not have.
+
+    Ranges of other columns, which were dropped, renamed, or are not followed any more, stay: no reader asks for them.
+    """
     places = np.flatnonzero(~stored.seen)
-    names: Any = take(stored.ranges, places).field("fileName")  # type: ignore[attr-defined]
+    places = places[flags(pc.is_in(_field(stored, places, "columnName"), value_set=pa.array(columns, pa.string())))]
+    names = _field(stored, places, "fileName")
     known = {name for sizes in state.files.values() for name in sizes}
     known |= {path.rpartition("/")[2] for path in state.doomed}
     gone = flags(pc.invert(pc.is_in(names, value_set=pa.array(known, pa.string()))))
     _name(different, LEFT_OVER, take(stored.ranges, places), gone)
+
+
+def _field(stored: _Stored, places: Int64s, name: str) -> Any:
+    found: Any = take(stored.ranges, places)
+    return found.field(name)

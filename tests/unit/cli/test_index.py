@@ -18,6 +18,8 @@ from streaming_lsm.cli.commands import main
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import base_content
 from streaming_lsm.format.metadata.record_index import parse_shard
+from streaming_lsm.metadata.listing import folder_listing
+from streaming_lsm.services.indexes import check
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.txn.transaction import Transaction
@@ -348,3 +350,23 @@ def test_indexes_agree_after_each_action(more: dict[str, object], tmp_path: Path
         step()
         assert table.check_indexes().findings == (), step
     assert table.check_indexes().records.keys() == set(ALL)
+
+
+def test_files_that_compactions_of_the_metadata_table_take_during_each_look_are_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(tmp_path, **INDEXED, **{"hoodie.metadata.compact.max.delta.commits": 1})
+    for _ in range(3):
+        table.upsert(ROWS)
+    original, looks = folder_listing, []
+
+    def listed_then_compacted(*arguments: Any) -> Any:
+        found = original(*arguments)
+        looks.append(found)
+        for _ in range(3):
+            table.upsert(ROWS)
+        return found
+
+    monkeypatch.setattr(check, "folder_listing", listed_then_compacted)
+    assert table.check_indexes("column_stats").findings == ()
+    assert len(looks) > 1

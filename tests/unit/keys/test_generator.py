@@ -303,3 +303,24 @@ def test_no_two_tuples_that_are_taken_have_one_key(tuples: list[tuple[str | None
         except RecordError:
             continue
         assert taken.setdefault(key, values) == values
+
+
+@pytest.mark.parametrize("keys", [("at",), ("name", "at")])
+def test_times_of_one_millisecond_whose_texts_are_the_same_are_refused_warned_of_or_allowed(
+    keys: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    def texts(micros: list[int], ambiguous: str = "refuse", zone: str | None = "UTC") -> pa.StringArray:
+        names = pa.array(["x"] * len(micros))
+        rows = pa.RecordBatch.from_pydict({"name": names, "at": pa.array(micros, pa.timestamp("us", zone))})
+        generator = KeyGenerator.from_config("COMPLEX", keys, [], ambiguous=ambiguous, logical_timestamp=True)
+        return generator.record_keys(rows)
+
+    assert len(set(texts([0, 1000, -1000]).to_pylist())) == 3
+    assert len(set(texts([0, 1, 2], zone=None).to_pylist())) == 3
+    with pytest.raises(RecordError, match=r"row 1, key column 'at': -1 micro.*1970-01-01 00:00:00\.0.*allow to merge"):
+        texts([0, -1])
+    assert not caplog.records
+    assert len(set(texts([0, -1], "allow").to_pylist())) == 1
+    assert not caplog.records
+    assert texts([0, 1], "warn") == texts([0, 1], "allow")
+    assert "1 microseconds" in caplog.text

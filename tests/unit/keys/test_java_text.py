@@ -92,3 +92,17 @@ def test_types_without_a_text_are_refused_by_name(kind: pa.DataType) -> None:
     with pytest.raises(SchemaError) as caught:
         to_java_text(pa.nulls(1, kind))
     assert str(kind) in str(caught.value)
+
+
+def test_years_of_five_digits_and_more_have_texts() -> None:
+    days = [3_000_000, 30_000_000, None, -30_000_000, 0]
+    printed = to_java_text(pa.array(days, pa.int32()).cast(pa.date32())).to_pylist()
+    assert printed == ["+10183-09-21", "+84107-03-19", None, "-80168-10-16", "1970-01-01"]
+    times = pa.array([day and day * 86_400_000 + 3_600_500 for day in days], pa.timestamp("ms", "UTC"))
+    assert to_java_text(times, logical_timestamp=True).to_pylist() == [
+        "10183-09-21 01:00:00.5",
+        "84107-03-19 01:00:00.5",
+        None,
+        "-80168-10-16 01:00:00.5",
+        "1970-01-01 00:00:00.0",
+    ]

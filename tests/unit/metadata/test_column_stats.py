@@ -245,3 +245,52 @@ def test_a_writer_that_dies_at_any_call_leaves_no_wrong_range(what: str, fault: 
             assert_ranges(root)
         assert_skipping(root, [28])
         shutil.rmtree(root)
+
+
+FAR = 3_000_000
+"""Days, of the year 10183: no `date` of Python goes so far."""
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_times_beyond_those_of_python_have_ranges(version: int, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))])
+    options: dict[str, object] = {
+        **RANGED,
+        "hoodie.table.name": "far",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.write.table.version": version,
+    }
+    table = LsmTable.create(tmp_path, schema, options)
+
+    def upsert(ids: list[str], days: list[int | None]) -> None:
+        day = pa.array(days, pa.int32()).cast(pa.date32())
+        table.upsert(pa.table([ids, day, day.cast(pa.timestamp("s")).cast(schema.field("at").type)], schema=schema))
+
+    upsert(["a", "b"], [FAR, None])
+    upsert(["a", "c"], [FAR + 1, 0])
+    table.compact()
+    assert_ranges(tmp_path)
+    table.create_index(
+        "expr_index_year", {"hoodie.metadata.index.expression.column": "at", "hoodie.expression.index.function": "year"}
+    )
+    upsert(["c"], [-FAR])
+    assert not table.check_indexes().findings
+    for days, ids in ((FAR + 1, ["a"]), (FAR, []), (-FAR, ["c"])):
+        day = pa.scalar(days, pa.int32()).cast(pa.date32())
+        at = day.cast(pa.timestamp("s")).cast(schema.field("at").type)
+        for wanted in (pc.field("day") == day, pc.field("at") == at):
+            rows = LsmTable(tmp_path, ENABLED).scan(columns=["id"], filter=wanted).to_arrow()
+            assert rows.column("id").to_pylist() == ids, str(wanted)
+
+
+def test_ranges_of_a_column_that_was_renamed_are_not_left_over(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    table = LsmTable.create(tmp_path, SCHEMA, OPTIONS)
+    table.upsert(batch(draw, 1))
+    table.compact()
+    table.rename_columns({"n": "number"})
+    for step in (2, 3):
+        table.upsert(batch(draw, step).rename_columns({"n": "number"}))
+        table.compact()
+        table.clean()
+    assert not table.check_indexes().findings

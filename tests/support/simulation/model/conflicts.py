@@ -125,7 +125,8 @@ class ConflictRules:
 
         Args:
             clustered: the partitions of its file groups.
-            is_planned: whether it was pending when the write was planned, and none of its keys were in the table.
+            is_planned: whether it was pending when the write was planned, and its file groups had
+                none of its keys.
             is_later: whether it was requested after the write, which is made alone.
         """
         if batch.partitions.isdisjoint(clustered):

@@ -346,7 +346,10 @@ class History:
         clustered = {partition for partition, _ in self.clusterings[named]}
         keys = {key for key in self._known_keys(attempt) if key[1] in clustered}
         batch = attempt.batch
-        is_new = not keys & {*batch.deletes, *((row[0], row[1]) for row in batch.rows)}
+        # A delete may go to the file group that has an older delete of its key.
+        is_new = not keys & {(row[0], row[1]) for row in batch.rows} and all(
+            partition not in clustered for _, partition in batch.deletes
+        )
         complaint = self.rules.clustering_complaint(
             batch,
             conflict,

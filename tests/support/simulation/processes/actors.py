@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from streaming_lsm.errors import (
+    ClusteringConflict,
     CommitConflict,
     CommitUnknown,
     ConfigError,
@@ -30,6 +31,8 @@ from tests.support.simulation.world import SimulatedProcess, World
 from tests.support.small_tables import rows as table_of
 
 _ATTEMPTS = 60
+_CLUSTERING_CONFLICTS = 12
+"""Conflicts with clusterings after which a writer runs the pending one: the process that planned it may be gone."""
 _NO_GROUPS = "has no file groups"
 _ANSWERS = (CommitConflict, Fenced, CommitUnknown)
 
@@ -112,16 +115,21 @@ class Actor:
             number = self._next_step
             step = self.work.steps[number]
             scheduler.pause(1000 * step.pause_ms)
+            conflicts = 0
             for _ in range(_ATTEMPTS):
                 try:
                     if table is None:
                         table = self._open(process)
+                    if conflicts == _CLUSTERING_CONFLICTS:
+                        conflicts = 0
+                        self._do(table, Service.CLUSTER)
                     self._do(table, step.does)
                     self.world.check(self.on_step)
                     break
                 except (*_ANSWERS, StorageError) as error:
                     self._check_named(error)
                     self.world.tell(f"{step.does}: {type(error).__name__}: {str(error)[:300]}")
+                    conflicts += isinstance(error, ClusteringConflict)
                     if self._chance.random() < 0.5:
                         table = None
                 except LsmError as error:
