@@ -106,7 +106,7 @@ class WritableTable(MaintainedTable):
         self._known_entries = KnownEntries()
         self._warnings = UnknownFieldWarnings()
         self._is_uncommitted = False
-        self._buckets_stored = self._stray_rows_stored = False
+        self._buckets_stored = False
 
     def _forget(self) -> None:
         super()._forget()
@@ -405,10 +405,10 @@ class WritableTable(MaintainedTable):
         def extra(timeline: Timeline) -> Mapping[str, str]:
             if check is not None:
                 check(tx.ledger)
-            if written.stray_rows and not self._has_stray_rows:
+            # Read anew: the table may have been deleted, and created again with the same settings.
+            if written.stray_rows and load_properties(self.storage).get(STRAY_ROWS_KEY) != "true":
                 # Readers look for it after the timeline.
                 tx.update_properties({STRAY_ROWS_KEY: "true"})
-                self._stray_rows_stored = True
             return {**self._files_after(timeline, outcome), **self._schema_after(timeline, plan, change)}
 
         completed = tx.complete(outcome, extra)
@@ -513,10 +513,6 @@ class WritableTable(MaintainedTable):
     def _only_options_say_buckets(self) -> bool:
         stored = NUM_BUCKETS_KEY in self.config.properties or self._buckets_stored
         return self.config.has_buckets and not stored
-
-    @property
-    def _has_stray_rows(self) -> bool:
-        return self._stray_rows_stored or self.config.properties.get(STRAY_ROWS_KEY) == "true"
 
     def _store_buckets(self, tx: Transaction) -> None:
         """Store the bucket index in the table, for all later writers (docs/format/10-rules.md, "Rule 33")."""

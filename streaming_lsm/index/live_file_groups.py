@@ -255,7 +255,15 @@ def _may_have_missed(seen: frozenset[Instant], writes: frozenset[Instant]) -> bo
 
 
 def _changes_groups(timeline: Timeline, unseen: Iterable[Instant], vanished: Iterable[Instant]) -> bool:
-    """Test whether writes removed files: by replacing file groups, or by a restore. Archival removes none."""
+    """Test whether writes removed files: by replacing file groups, or as they were undone. Archival removes none.
+
+    The timeline may begin after a write that was undone: only the history tells which were archived.
+    """
     return any(write.action == "replacecommit" for write in unseen) or any(
-        write.requested >= timeline.first for write in vanished
+        write.requested >= timeline.first or not _is_archived(timeline, write) for write in vanished
     )
+
+
+def _is_archived(timeline: Timeline, write: Instant) -> bool:
+    found = timeline.history.write(write.requested)
+    return found is not None and found.completed == write.completed

@@ -28,7 +28,7 @@ from streaming_lsm.metadata.listing import metadata_listing
 from streaming_lsm.metadata.partitions.base import NewPartition, PartitionKind, Snapshot, TableContext
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import Instant, State
-from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
 _ATTEMPTS = 6
@@ -58,6 +58,7 @@ class IndexBuild:
         self._late: dict[MetadataFileGroup, NewRecords] = {}
         self._seen: Snapshot | None = None
         self._new: NewPartition | None = None
+        self._marker = b""
 
     def write(self, now: Callable[[], int]) -> None:
         """Read the table, and write the base files; the lock is not held.
@@ -72,8 +73,8 @@ class IndexBuild:
         """
         self._seen, self._new = self._attempted(self._built)
         token, entries = self._context.lock.owner.token, partition_entries(self._new.definition)
-        marker = print_partition_metadata(self._instant, self.name, f"{LOCK_KEY}={token}", more=entries)
-        self._put(f"{self.name}/{PARTITION_METADATA_NAME}", marker)
+        self._marker = print_partition_metadata(self._instant, self.name, f"{LOCK_KEY}={token}", more=entries)
+        self._put(f"{self.name}/{PARTITION_METADATA_NAME}", self._marker)
         for new in self._new.records:
             self._put_base(new, now())
         for group in self._new.groups:
@@ -112,6 +113,7 @@ class IndexBuild:
         """
         storage, metadata, new = self._context.storage, self._context.metadata, self._new
         assert new is not None
+        self._check_kept()
         self._follow(self._snapshot(data))
         for group in self._late.keys() - self._stats.keys():
             self._put_base(_none_of(group), times.now_ms())
@@ -155,8 +157,26 @@ class IndexBuild:
                 _LOG.debug("%s is read again for %s: %s", self._context.storage.uri, self.name, error)
         try:
             return read()
-        except FileNotFoundError as error:
-            raise CorruptFileError(f"{error.filename} in {self._context.storage.uri} is gone") from None
+        except (CorruptFileError, FileNotFoundError) as error:
+            if not self._context.metadata.exists(PROPERTIES_PATH):
+                raise self._dropped() from None
+            if isinstance(error, FileNotFoundError):
+                raise CorruptFileError(f"{error.filename} in {self._context.storage.uri} is gone") from None
+            raise
+
+    def _check_kept(self) -> None:
+        """Check that the metadata table was not dropped since `write` began, and base files with it; it may be anew."""
+        try:
+            is_kept = self._context.metadata.read(f"{self.name}/{PARTITION_METADATA_NAME}") == self._marker
+        except FileNotFoundError:
+            is_kept = False
+        if not is_kept:
+            raise self._dropped()
+
+    def _dropped(self) -> CommitConflict:
+        return CommitConflict(
+            f"the metadata table of {self._context.storage.uri} was dropped while {self.name} was built: try again"
+        )
 
     def _follow(self, now: Snapshot) -> int:
         """Take over what a state of the table adds; return the number of records."""

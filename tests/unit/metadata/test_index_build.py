@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -20,6 +20,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, Fenced, LockTimeout, LsmError
 from streaming_lsm.lock.lock import LOCK_FILE
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
+from streaming_lsm.metadata.index_build import IndexBuild
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
@@ -28,7 +29,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from tests.support.crash_points import EVERY_CALL, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.interleaving import Driver, one_clock
-from tests.support.metadata_tables import assert_settled
+from tests.support.metadata_tables import ENABLED, assert_settled
 from tests.support.service_tables import OPTIONS_OF_SERVICES
 from tests.support.writers import NO_WAIT, new_process
 from tests.unit.metadata.test_record_index import KINDS, OPTIONS, schema_of, written
@@ -281,3 +282,38 @@ def test_an_index_is_listed_while_it_is_built_and_its_builder_is_not_disturbed(t
     assert_built(root, index)
     (action,) = [found for found in Timeline.load(LocalStorage(root)).instants if found.action == "indexing"]
     assert action.is_completed
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_a_build_is_refused_if_the_metadata_table_was_dropped_and_made_anew_meanwhile(
+    written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, object] = {**ENABLED, "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
+
+    def rows(first: int, count: int) -> pa.Table:
+        return pa.table({"k": [f"k{first + n}" for n in range(count)], "v": [1] * count}, schema=schema)
+
+    create = {
+        "hoodie.table.name": "built",
+        "hoodie.datasource.write.recordkey.field": "k",
+        "hoodie.index.type": "SIMPLE",
+    }
+    LsmTable.create(tmp_path, schema, {**options, **create}).upsert(rows(0, 30))
+    original, puts = IndexBuild._put_base, []
+
+    def put_base(build: IndexBuild, *arguments: Any) -> None:
+        if len(puts) == written:
+            LsmTable(tmp_path, options).drop_index("files")
+            LsmTable(tmp_path, options).upsert(rows(100, 400))  # keys of each file group
+        puts.append(arguments)
+        original(build, *arguments)
+
+    monkeypatch.setattr(IndexBuild, "_put_base", put_base)
+    with pytest.raises(CommitConflict, match="was dropped while record_index was built"):
+        LsmTable(tmp_path, options).create_index("record_index")
+    monkeypatch.undo()
+    assert not LsmTable(tmp_path).check_indexes().findings
+    assert LsmTable(tmp_path, options).scan(filter="k = 'k3'").to_arrow().num_rows == 1
+    LsmTable(tmp_path, options).create_index("record_index")
+    assert not LsmTable(tmp_path).check_indexes().findings
