@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.actions.clustering_plan import CLUSTER
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges
@@ -167,10 +168,11 @@ def check_rows_known(
 
 
 def check_order(data: Timeline, running: Instant, commit: CommitMetadata) -> None:
-    """Check that no write that was requested later was completed in the same file groups.
+    """Check that no write that was requested later was completed in the same file groups, or has replaced others.
 
-    Writes that do not block each other may be. Records of the metadata table are merged by requested time: what the
-    later one has deleted would hide what this one adds.
+    Writes that do not block each other may be; and keys of file groups that were replaced may be written by this one,
+    to others. Records of the metadata table are merged by requested time: what the later one has deleted would hide
+    what this one adds.
 
     Args:
         data: timeline of the data table.
@@ -182,13 +184,18 @@ def check_order(data: Timeline, running: Instant, commit: CommitMetadata) -> Non
     """
     own = commit.file_groups
     for write in data.completed_writes:
-        if write.action != DELTA_COMMIT or write.requested <= running.requested:
+        if write.action not in (DELTA_COMMIT, "replacecommit") or write.requested <= running.requested:
             continue
         its = data.read_commit(write)
-        groups = its.file_groups
-        if not its.keeps_rows and not own.isdisjoint(groups):
+        if not its.keeps_rows and not own.isdisjoint(its.file_groups):
             raise UnsupportedTable(
                 f"{write.path} was requested after {running.requested}, and completed in the same file groups before it"
+            )
+        # A clustering keeps the keys, and no other write adds them meanwhile.
+        if its.replaced_groups and its.operation_type != CLUSTER:
+            raise UnsupportedTable(
+                f"{write.path} was requested after {running.requested}, and has replaced file groups before it was "
+                "completed"
             )
 
 

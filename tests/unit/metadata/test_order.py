@@ -35,10 +35,17 @@ def stat(partition: str, group: str, instant: str) -> WriteStat:
 
 
 def checked(
-    group: str = "g", *, running: str = EARLY, other: str = LATE, operation: str = "UPSERT", action: str = "deltacommit"
+    group: str = "g",
+    *,
+    running: str = EARLY,
+    other: str = LATE,
+    operation: str = "UPSERT",
+    action: str = "deltacommit",
+    replaced: tuple[str, ...] = (),
 ) -> None:
     done = Instant(other, action, State.COMPLETED, "20261121120001753")
-    timeline: Any = Writes({done: CommitMetadata((stat("p", "g", other),), operation, {})})
+    metadata = CommitMetadata((stat("p", "g", other),), operation, {}, replaced={"p": replaced} if replaced else None)
+    timeline: Any = Writes({done: metadata})
     check_order(
         timeline,
         Instant(running, "deltacommit", State.INFLIGHT),
@@ -56,3 +63,11 @@ def test_other_groups_orders_and_compactions_are_no_hindrance() -> None:
     checked(running=LATE, other=EARLY)
     checked(operation="LOG_COMPACT")
     checked(action="commit")
+
+
+def test_a_write_that_was_overtaken_by_an_overwrite_of_other_groups_is_told() -> None:
+    with pytest.raises(UnsupportedTable, match="has replaced file groups"):
+        checked("new", operation="INSERT_OVERWRITE", action="replacecommit", replaced=("old",))
+    checked("new", operation="CLUSTER", action="replacecommit", replaced=("old",))
+    checked("new", operation="INSERT_OVERWRITE", action="replacecommit")
+    checked("new", running=LATE, other=EARLY, operation="INSERT_OVERWRITE", action="replacecommit", replaced=("old",))
