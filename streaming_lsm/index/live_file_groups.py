@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileSystemView
 from streaming_lsm.file_group.lost_files import checked_slices
 from streaming_lsm.format.actions.commit import WriteStat
@@ -265,5 +265,8 @@ def _changes_groups(timeline: Timeline, unseen: Iterable[Instant], vanished: Ite
 
 
 def _is_archived(timeline: Timeline, write: Instant) -> bool:
-    found = timeline.history.write(write.requested)
+    try:
+        found = timeline.history.write(write.requested)
+    except (CorruptFileError, FileNotFoundError):  # who needs the history tells so
+        return False
     return found is not None and found.completed == write.completed
