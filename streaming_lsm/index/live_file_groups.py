@@ -267,6 +267,6 @@ def _changes_groups(timeline: Timeline, unseen: Iterable[Instant], vanished: Ite
 def _is_archived(timeline: Timeline, write: Instant) -> bool:
     try:
         found = timeline.history.write(write.requested)
-    except (CorruptFileError, FileNotFoundError):  # who needs the history tells so
-        return False
+    except (CorruptFileError, FileNotFoundError):  # who needs its rows tells so, and writes go on
+        return True
     return found is not None and found.completed == write.completed
