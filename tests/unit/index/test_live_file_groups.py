@@ -151,7 +151,9 @@ def test_a_write_that_was_undone_is_forgotten(tmp_path: Path) -> None:
     assert index.most_logs == 1
 
 
-def test_a_write_that_vanished_is_looked_for_in_the_history_and_all_is_listed_if_it_is_not_there(tmp_path: Path) -> None:
+def test_a_write_that_vanished_and_is_not_in_the_history_was_undone(
+    tmp_path: Path,
+) -> None:
     commit(tmp_path, "10", "11", log("", file_id(1), "10"))
     commit(tmp_path, "20", "21", log("", file_id(1), "20"))
     index = indexed(tmp_path)
