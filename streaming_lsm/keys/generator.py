@@ -123,11 +123,8 @@ class KeyGenerator:
         """
         texts = [self._text(batch, field) for field in self.record_key_fields]
         if self.logical_timestamp and self.ambiguous != ALLOW:
-            self._report(
-                _cut_times(
-                    self.record_key_fields, [key_column(batch, field) for field in self.record_key_fields], texts
-                )
-            )
+            columns = [key_column(batch, field) for field in self.record_key_fields]
+            self._report(_cut_times(self.record_key_fields, columns, texts))
         if self.composite:
             keys = _composite_keys(self.record_key_fields, texts)
             if len(texts) > 1 and self.ambiguous != ALLOW:
@@ -164,6 +161,7 @@ class KeyGenerator:
         self._report(_ambiguities(self.record_key_fields, keys, texts, free))
 
     def _report(self, faults: Iterator[str]) -> None:
+        """Reject or log the first of the rows whose key other values make, too."""
         for fault in faults:
             if self.ambiguous == REFUSE:
                 raise RecordError(fault)
@@ -280,8 +278,8 @@ def _ambiguities(
             for pattern in _other_readings(fields, free, place):
                 found[place] = pc.or_(found[place], pc.fill_null(pc.match_substring_regex(text, pattern), False))
     for place, wrong in found.items():
-        if pc.any(wrong).as_py():
-            row = pc.index(wrong, True).as_py()
+        row = _first(wrong)
+        if row >= 0:
             yield (
                 f"row {row}, key column {fields[place]!r}: {texts[place][row].as_py()!r} makes the record key "
                 f"{keys[row].as_py()!r}, which other values of {', '.join(fields)} make, too: change the value, or set "
@@ -294,16 +292,23 @@ def _cut_times(
 ) -> Iterator[str]:
     """Yield a message for the first time of each key column that is not a whole millisecond, as its text is."""
     for field, column, text in zip(fields, columns, texts, strict=True):
-        if column.type.equals(pa.timestamp("us", getattr(column.type, "tz", None))) and column.type.tz is not None:
-            micros = pc.cast(column, pa.int64())
-            cut = pc.fill_null(pc.not_equal(pc.multiply(pc.divide(micros, 1000), 1000), micros), False)
-            if pc.any(cut).as_py():
-                row = pc.index(cut, True).as_py()
-                yield (
-                    f"row {row}, key column {field!r}: {micros[row].as_py()} microseconds since 1970 are cut to "
-                    f"{text[row].as_py()!r}, which other values of the millisecond are, too: round the value, or set "
-                    "lsm.keys.ambiguous=allow to merge such rows"
-                )
+        kind = column.type
+        if not (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None):
+            continue
+        micros = pc.cast(column, pa.int64())
+        row = _first(pc.fill_null(pc.not_equal(pc.multiply(pc.divide(micros, 1000), 1000), micros), False))
+        if row >= 0:
+            yield (
+                f"row {row}, key column {field!r}: {micros[row].as_py()} microseconds since 1970 are cut to "
+                f"{text[row].as_py()!r}, which other values of the millisecond are, too: round the value, or set "
+                "lsm.keys.ambiguous=allow to merge such rows"
+            )
+
+
+def _first(wrong: pa.BooleanArray) -> int:
+    """Return the first row that is flagged; -1 if none is."""
+    row: int = pc.index(wrong, True).as_py()
+    return row
 
 
 def _is_placeholder(text: pa.StringArray) -> pa.BooleanArray:
@@ -322,8 +327,8 @@ def _other_readings(fields: Sequence[str], free: Sequence[bool], place: int) -> 
 
 
 def _refuse_missing(missing: pa.BooleanArray, values: pa.StringArray, where: str) -> None:
-    if pc.any(missing).as_py():
-        row = pc.index(missing, True).as_py()
+    row = _first(missing)
+    if row >= 0:
         raise RecordError(
             f"row {row} has no record key: {where} is {values[row].as_py()!r}; a key must not be null or empty"
         )

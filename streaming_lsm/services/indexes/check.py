@@ -104,8 +104,8 @@ def check_indexes(context: ServiceContext, name: str | None = None) -> IndexChec
                 continue
             raise error.fault from error
         if found is not None:
-            known = set(map(_what, found.findings))
-            now = replace(now, findings=tuple(one for one in now.findings if _what(one) in known))
+            known = set(map(_known_by, found.findings))
+            now = replace(now, findings=tuple(one for one in now.findings if _known_by(one) in known))
         found = now
         if found.is_sound or _Moment.of(context) == before:
             break
@@ -113,7 +113,7 @@ def check_indexes(context: ServiceContext, name: str | None = None) -> IndexChec
     return found
 
 
-def _what(found: IndexFinding) -> tuple[str, str, str]:
+def _known_by(found: IndexFinding) -> tuple[str, str, str]:
     """Return by what a finding is known again: a file that is damaged by its name, which the message has."""
     return found.index, found.kind, found.message if found.kind == DAMAGED else ""
 

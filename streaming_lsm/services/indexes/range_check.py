@@ -250,15 +250,9 @@ def _left_over(stored: _Stored, state: CheckedState, different: _Differences, co
 
     Ranges of other columns, which were dropped, renamed, or are not followed any more, stay: no reader asks for them.
     """
-    places = np.flatnonzero(~stored.seen)
-    places = places[flags(pc.is_in(_field(stored, places, "columnName"), value_set=pa.array(columns, pa.string())))]
-    names = _field(stored, places, "fileName")
+    left: Any = take(stored.ranges, np.flatnonzero(~stored.seen))
+    left = left.filter(pc.is_in(left.field("columnName"), value_set=pa.array(columns, pa.string())))
     known = {name for sizes in state.files.values() for name in sizes}
     known |= {path.rpartition("/")[2] for path in state.doomed}
-    gone = flags(pc.invert(pc.is_in(names, value_set=pa.array(known, pa.string()))))
-    _name(different, LEFT_OVER, take(stored.ranges, places), gone)
-
-
-def _field(stored: _Stored, places: Int64s, name: str) -> Any:
-    found: Any = take(stored.ranges, places)
-    return found.field(name)
+    gone = flags(pc.invert(pc.is_in(left.field("fileName"), value_set=pa.array(known, pa.string()))))
+    _name(different, LEFT_OVER, left, gone)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
@@ -151,7 +153,32 @@ def test_a_write_that_was_undone_is_forgotten(tmp_path: Path) -> None:
     assert index.most_logs == 1
 
 
-def test_a_write_that_vanished_and_is_not_in_the_history_was_undone(
+def test_a_write_that_was_archived_is_not_forgotten_and_nothing_is_listed(tmp_path: Path) -> None:
+    options = {
+        "hoodie.table.name": "archived",
+        "hoodie.datasource.write.recordkey.field": "k",
+        "hoodie.bucket.index.num.buckets": 4,
+        "hoodie.archive.automatic": False,
+        "hoodie.clean.automatic": False,
+        "hoodie.clean.commits.retained": 1,
+        "hoodie.keep.min.commits": 2,
+        "hoodie.keep.max.commits": 3,
+    }
+    rows = pa.table({"k": ["a"]})
+    table = LsmTable.create(tmp_path, rows.schema, options)
+    for _ in range(4):
+        table.upsert(rows)
+    index = indexed(tmp_path)
+    table.clean()
+    assert table.archive()
+    table.upsert(rows)
+    counting = FaultyStorage(LocalStorage(tmp_path))
+    index.refresh(FileSystemView(counting, Timeline.load(counting)))
+    assert [path for name, path in counting.calls if name == "list"] == [".hoodie/timeline"]
+    assert index.most_logs == 5
+
+
+def test_all_is_listed_when_a_write_vanished_that_the_history_lacks(
     tmp_path: Path,
 ) -> None:
     commit(tmp_path, "10", "11", log("", file_id(1), "10"))
@@ -163,6 +190,7 @@ def test_a_write_that_vanished_and_is_not_in_the_history_was_undone(
     index.refresh(FileSystemView(counting, Timeline.load(counting)))
     listed = [path for name, path in counting.calls if name == "list"]
     assert listed == [".hoodie/timeline", ".hoodie/timeline/history", ""]
+    assert index.most_logs == 2
 
 
 def test_the_groups_of_writes_that_were_archived_since_the_table_was_empty_are_found(tmp_path: Path) -> None:
