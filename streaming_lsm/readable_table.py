@@ -388,7 +388,13 @@ class ReadableTable:
             timelines=self._timelines,
             shard_files=self._metadata_cache.shard_files,
             kept=self._kept,
+            check_config=self._check_unchanged,
         )
+
+    def _check_unchanged(self) -> None:
+        """Check that the stored config has not changed since the table was opened, which may be months ago."""
+        if self._config_of(load_properties(self.storage)) != self.config:
+            raise ConfigError(f"{self.path}/{PROPERTIES_PATH} was changed since the table was opened; open it again")
 
     @property
     def _skips(self) -> bool:

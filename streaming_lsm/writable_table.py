@@ -37,7 +37,7 @@ from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.compaction.operation_choice import check_hybrid
 from streaming_lsm.table_options import ambiguous_keys, index_options
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
+from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.txn.conflict import clustered_in_pending
@@ -503,11 +503,6 @@ class WritableTable(MaintainedTable):
             )
         if self._only_options_say_buckets:
             check_buckets(self.config, view.slices(), self._queries.key_reader(timeline))
-
-    def _check_unchanged(self) -> None:
-        """Check that the stored config has not changed since the table was opened, which may be months ago."""
-        if self._config_of(load_properties(self.storage)) != self.config:
-            raise ConfigError(f"{self.path}/{PROPERTIES_PATH} was changed since the table was opened; open it again")
 
     @property
     def _only_options_say_buckets(self) -> bool:

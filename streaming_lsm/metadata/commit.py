@@ -151,8 +151,7 @@ def commit_records(
         erase(metadata, requested, partitions, lock)
     try:
         begin(metadata, Instant(requested, DELTA_COMMIT, State.REQUESTED))
-        for stat, log in logs.items():
-            metadata.put_if_absent(stat.path, log)
+        metadata.put_all_if_absent({stat.path: log for stat, log in logs.items()})
     except FileExistsError as error:
         lock.verify()
         raise created_by_former(requested, metadata) from error

@@ -106,9 +106,9 @@ def create_partition(
         marker = print_partition_metadata(instant, partition, f"{LOCK_KEY}={token}", more=entries)
         metadata.put_if_absent(f"{partition}/{PARTITION_METADATA_NAME}", marker)
         begin(metadata, Instant(instant, DELTA_COMMIT, State.REQUESTED))
-        for group in groups:
-            log = log_name(group.file_id, instant, native=native)
-            metadata.put_if_absent(f"{partition}/{log}", log_content(none, none, log, times.now_ms(), token))
+        names = [log_name(group.file_id, instant, native=native) for group in groups]
+        logs = {f"{partition}/{log}": log_content(none, none, log, times.now_ms(), token) for log in names}
+        metadata.put_all_if_absent(logs)
         for new in records:
             name, count = base_name(new.group.file_id, instant), len(new.keys)
             base = base_content(new.keys, new.values, times.now_ms(), token)

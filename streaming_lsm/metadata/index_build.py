@@ -125,8 +125,7 @@ class IndexBuild:
         for late in self._late.values():
             logs |= encode_logs(late, self._instant, times.now_ms(), token, native=native)
         begin(metadata, Instant(self._instant, DELTA_COMMIT, State.REQUESTED))
-        for stat, log in logs.items():
-            metadata.put_if_absent(stat.path, log)
+        metadata.put_all_if_absent({stat.path: log for stat, log in logs.items()})
         complete(
             metadata=metadata,
             running=Instant(self._instant, DELTA_COMMIT, State.INFLIGHT),

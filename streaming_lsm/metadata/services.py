@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
-from streaming_lsm.format.actions.commit import base_file_stat
+from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.metadata.group_files import LogName, base_content, base_name
@@ -177,20 +177,15 @@ def compact(
     lock.verify()
     running = Instant(requested, COMPACTION, State.REQUESTED)
     plan = CompactionPlan(tuple(_operation(one) for one in merged if one.slice.base or one.slice.logs))
-    stats = []
+    bases = {_stat(one): one.content for one in merged}
     try:
         begin(metadata, running, plan.encode())
-        for one in merged:
-            size, previous = len(one.content), one.slice.base
-            partition = one.slice.group.partition
-            stat = base_file_stat(partition, one.name, total_bytes=size, num_writes=one.count, previous=previous)
-            metadata.put_if_absent(stat.path, one.content)
-            stats.append(stat)
+        metadata.put_all_if_absent({stat.path: content for stat, content in bases.items()})
     except FileExistsError as error:
         # By a slow clock the time of an undone compaction was drawn again.
         lock.verify()
         raise created_by_former(requested, metadata) from error
-    complete(metadata, running, tuple(stats), "COMPACT", times, lock, left_slices(left))
+    complete(metadata, running, tuple(bases), "COMPACT", times, lock, left_slices(left))
     logged.forget_others(left, timeline)
     _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, sum(len(one.slice.logs) for one in merged))
     _clean(metadata, timeline, partitions, times, lock)
@@ -260,6 +255,11 @@ def _is_due(found: MetadataFileSlice, sizes: Mapping[str, int], timeline: Timeli
         return True
     base, logs = sizes.get(str(found.base), 0), sum(sizes[str(log)] - _LOG_OVERHEAD for log in found.logs)
     return base < _LARGE_BASE or logs >= _LOG_SHARE * base or len(found.logs) >= _MOST_LOGS
+
+
+def _stat(merged: _Merged) -> WriteStat:
+    partition, size = merged.slice.group.partition, len(merged.content)
+    return base_file_stat(partition, merged.name, total_bytes=size, num_writes=merged.count, previous=merged.slice.base)
 
 
 def _operation(merged: _Merged) -> CompactionOperation:

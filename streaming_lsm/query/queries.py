@@ -6,7 +6,7 @@ A plan is a `Scan`, or for CDC a `Changes`; rows are read when its batches are.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
@@ -113,6 +113,7 @@ class Queries:
         timelines: cache of the table's timeline.
         shard_files: reads the files of the record index.
         kept: what look-ups keep of the table.
+        check_config: raises `ConfigError` if the stored config differs from that of the queries.
     """
 
     storage: Storage
@@ -128,11 +129,16 @@ class Queries:
     timelines: TimelineCache = field(default_factory=TimelineCache)
     shard_files: ShardFiles = field(default_factory=ShardFiles)
     kept: KeptFiles = field(default_factory=KeptFiles)
+    check_config: Callable[[], None] = lambda: None
 
     @property
     def timeline(self) -> Timeline:
         """The table's current timeline."""
-        return self.timelines.load(self.storage, self.config.timeline_layout)
+        timeline = self.timelines.load(self.storage, self.config.timeline_layout)
+        if self.timelines.may_be_anew:
+            self.check_config()
+            self.timelines.may_be_anew = False
+        return timeline
 
     def timeline_at(self, moment: str | date | None) -> Timeline:
         """Load the timeline as of a time; None for now."""

@@ -117,6 +117,16 @@ class Storage(Protocol):
         """
         ...
 
+    def put_all_if_absent(self, files: Mapping[str, bytes]) -> None:
+        """Create files, given by path with their content, as `put_if_absent` creates each, in any order.
+
+        A file system makes the names in a folder durable at once; an object store takes several requests at a time.
+
+        Raises:
+            FileExistsError: as in `put_if_absent`; others of the files may have been created.
+        """
+        ...
+
     def replace(self, path: str, data: bytes) -> None:
         """Create or overwrite a file atomically: a reader sees the old content or the new one."""
         ...

@@ -122,26 +122,37 @@ class LocalStorage:
                 yield from self.walk(entry.path)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
+        self._put([(path, data)])
+
+    def put_all_if_absent(self, files: Mapping[str, bytes]) -> None:
+        self._put(files.items())
+
+    def _put(self, files: Iterable[tuple[str, bytes]]) -> None:
+        """Create files under their names, and then make the names durable, each folder's at once."""
+        folders = dict[str, None]()
         try:
-            if data:
-                with self._temporary(path, data) as (temporary, final):
-                    os.link(temporary, final)
-            else:
-                self._create_empty(path)
+            for path, data in files:
+                folders[os.path.dirname(self._inside_parent(path))] = None
+                if data:
+                    with self._written(path, data) as (temporary, final):
+                        os.link(temporary, final)
+                else:
+                    self._create_empty(path)
         except FileExistsError:
             # The process that created it may have been killed before it was durable, and the caller relies on it.
-            with suppress(FileNotFoundError):
-                sync(os.path.dirname(self._inside_parent(path)))
+            for folder in folders:
+                with suppress(FileNotFoundError):
+                    sync(folder)
             raise
+        for folder in folders:
+            sync(folder)
 
     def _create_empty(self, path: str) -> None:
         """Create a file without content: all of it is its name, which is durable with its folder."""
         final = self._inside_parent(path)
-        folder = os.path.dirname(final)
-        self._folders.create(folder)
+        self._folders.create(os.path.dirname(final))
         with naming(final):
             os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        sync(folder)
 
     def replace(self, path: str, data: bytes) -> None:
         # In turn with those who compare before they replace.
@@ -280,6 +291,13 @@ class LocalStorage:
 
     @contextmanager
     def _temporary(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
+        """Write a temporary file, and make the names in its folder durable at the end."""
+        with self._written(path, data) as (temporary, final):
+            yield temporary, final
+        sync(os.path.dirname(final))
+
+    @contextmanager
+    def _written(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
         if len(data) > METADATA_BYTES:
             raise StorageError(
                 f"{self.uri}/{path} would have {len(data)} bytes, more than the {METADATA_BYTES} that readers accept: "
@@ -290,7 +308,6 @@ class LocalStorage:
         self._folders.create(folder)
         with temporary_file(folder, data, final) as temporary:
             yield temporary, final
-        sync(folder)
 
     def _inside(self, path: str) -> str:
         return self._checked(path, self._resolved(checked_path(path)))

@@ -52,6 +52,9 @@ class Subfolder:
     def put_if_absent(self, path: str, data: bytes) -> None:
         self.storage.put_if_absent(self._path(path), data)
 
+    def put_all_if_absent(self, files: Mapping[str, bytes]) -> None:
+        self.storage.put_all_if_absent({self._path(path): data for path, data in files.items()})
+
     def replace(self, path: str, data: bytes) -> None:
         self.storage.replace(self._path(path), data)
 

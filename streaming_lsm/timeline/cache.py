@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -49,10 +50,12 @@ class TimelineCache:
         is_recovered: whether a transaction has recovered the table since it was opened.
         known: what is known of the table as long as nobody else acquires its lock; None if it has to be listed.
         is_config_checked: whether the stored config was compared since the folders were last listed.
+        may_be_anew: whether the newest action of a table is gone since it was seen, as if the table was deleted and
+            created again: its config is compared before it is read. So it is if there was no action.
     """
 
     def __init__(self) -> None:
-        self.is_recovered = self.is_config_checked = False
+        self.is_recovered = self.is_config_checked = self.may_be_anew = False
         self.known: Known | None = None
         self._last: dict[tuple[str, int], Timeline] = {}
 
@@ -63,6 +66,14 @@ class TimelineCache:
     def load(self, storage: Storage, layout: int = 2) -> Timeline:
         """Load the current timeline; raises as `Timeline.load`."""
         key = (storage.uri, layout)
-        timeline = Timeline.load(storage, layout, self._last.get(key))
+        last = self._last.get(key)
+        timeline = Timeline.load(storage, layout, last)
+        if last is not None and not (last.instants and _is_on(timeline, last.instants[-1].requested)):
+            self.may_be_anew = True
         self._last[key] = timeline
         return timeline
+
+
+def _is_on(timeline: Timeline, requested: str) -> bool:
+    at = bisect_left(timeline.instants, requested, key=lambda instant: instant.requested)
+    return at < len(timeline.instants) and timeline.instants[at].requested == requested

@@ -87,6 +87,10 @@ class FaultyStorage:
     def put_if_absent(self, path: str, data: bytes) -> None:
         self._call("put_if_absent", path, lambda: self._inner.put_if_absent(path, data))
 
+    def put_all_if_absent(self, files: Mapping[str, bytes]) -> None:
+        for path, data in files.items():
+            self.put_if_absent(path, data)
+
     def replace(self, path: str, data: bytes) -> None:
         self._call("replace", path, lambda: self._inner.replace(path, data))
 

@@ -77,6 +77,10 @@ class MemoryStorage:
         self._refuse_existing(path)
         self._put(path, File(data, self.clock()))
 
+    def put_all_if_absent(self, files: Mapping[str, bytes]) -> None:
+        for path, data in files.items():
+            self.put_if_absent(path, data)
+
     def replace(self, path: str, data: bytes) -> None:
         self._drop_checksum(path)
         self._put(path, File(data, self.clock()))

@@ -81,6 +81,33 @@ def test_a_write_to_a_table_whose_settings_were_changed_meanwhile_is_refused(
     assert len(LsmTable(tmp_path / "t").timeline.completed_writes) == 1
 
 
+@pytest.mark.parametrize("count", [0, 1, 3], ids="{} writes before".format)
+def test_a_read_of_a_table_that_was_created_again_with_other_settings_is_refused(count: int, tmp_path: Path) -> None:
+    LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS)
+    opened = LsmTable(tmp_path / "t")
+    for _ in range(count):
+        LsmTable(tmp_path / "t").upsert(rows(["a"]))
+        assert opened.scan().to_arrow().num_rows == 1
+    assert opened.scan().to_arrow().num_rows == min(count, 1)
+    shutil.rmtree(tmp_path / "t")
+    with pytest.raises(TableNotFound):
+        opened.scan()
+    again = LsmTable.create(tmp_path / "t", SCHEMA, {**OPTIONS, "hoodie.table.ordering.fields": "id"})
+    again.upsert(rows(["a", "b"]))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="was changed since the table was opened"):
+            opened.scan()
+
+
+def test_a_table_that_was_created_again_with_the_same_settings_is_read(tmp_path: Path) -> None:
+    LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS).upsert(rows(["a"]))
+    opened = LsmTable(tmp_path / "t")
+    assert opened.scan().to_arrow().num_rows == 1
+    shutil.rmtree(tmp_path / "t")
+    LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS).upsert(rows(["a", "b"]))
+    assert opened.scan().to_arrow().num_rows == 2
+
+
 def test_a_writer_sees_that_a_file_group_was_replaced(tmp_path: Path) -> None:
     golden = GOLDEN["replaced_groups"](tmp_path)
     table = LsmTable(golden.path)

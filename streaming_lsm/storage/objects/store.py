@@ -115,6 +115,11 @@ class ObjectStorage:
         key = self._changed_key(path, data)
         self._objects.create(key, data)
 
+    def put_all_if_absent(self, files: Mapping[str, bytes]) -> None:
+        keys = {self._changed_key(path, data): data for path, data in files.items()}
+        with ThreadPoolExecutor(_THREADS) as threads:
+            list(threads.map(self._objects.create, keys.keys(), keys.values()))
+
     def replace(self, path: str, data: bytes) -> None:
         key = self._changed_key(path, data)
         self._objects.overwrite(key, data)

@@ -30,6 +30,16 @@ def test_put_if_absent_never_changes_a_file_that_is_there(storage: Storage) -> N
     assert [entry.name for entry in storage.list("")] == ["f"]
 
 
+def test_put_all_if_absent_creates_all_files_and_changes_none_that_is_there(storage: Storage) -> None:
+    files = {f"a/{number % 3}/f{number}": b"x" * number for number in range(40)}
+    storage.put_all_if_absent(files)
+    assert {entry.path: storage.read(entry.path) for entry in storage.walk("a")} == files
+    storage.put_all_if_absent({})
+    with pytest.raises(FileExistsError):
+        storage.put_all_if_absent({"a/0/new": b"new", "a/1/f1": b"other"})
+    assert storage.read("a/1/f1") == b"x"
+
+
 def racing(storage: Storage, attempt: Callable[[Storage, int], bool]) -> list[int]:
     """Numbers of the attempts that were successful, of a hundred at once, each with a storage of its own."""
     winners: list[int] = []

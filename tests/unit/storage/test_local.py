@@ -64,6 +64,23 @@ def test_a_put_is_synchronised_before_and_after_it_gets_its_name(
     assert seen == synchronised, "whether a folder, and whether the file has its name"
 
 
+def test_names_of_many_files_are_made_durable_at_once_after_the_last(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("a", "b"):
+        storage.make_folder(folder)
+    seen: list[tuple[str, int]] = []
+
+    def record(descriptor: int) -> None:
+        folder = os.readlink(f"/proc/self/fd/{descriptor}")
+        is_folder = os.path.isdir(folder)
+        seen.append((folder[-1] if is_folder else "file", len(storage.names("a") + storage.names("b"))))
+
+    monkeypatch.setattr("os.fsync", record)
+    storage.put_all_if_absent({"a/f": b"1", "b/f": b"2", "a/g": b"3", "a/empty": b""})
+    assert seen == [("file", 0), ("file", 1), ("file", 2), ("a", 4), ("b", 4)], "what, and how many have their names"
+
+
 def test_create_makes_the_file_visible_under_its_name_and_keeps_it(storage: LocalStorage) -> None:
     with storage.create("p/f") as file:
         file.write(b"by")
