@@ -28,10 +28,12 @@ from tests.support.simulation.world import SimulatedProcess, World
 
 _RETAINED = 2
 _LOST_INFLIGHT = re.compile(
-    r"timeline\.triple: \d+: \{'requested': \['compaction'\], 'inflight': \[\], 'completed': \['commit'\]\}$"
+    r"timeline\.triple: \d+(: \{'requested': \['compaction'\], 'inflight': \[\], 'completed': \['commit'\]\}|"
+    r" savepoint: \{'requested': \[\], 'inflight': \[\], 'completed': \['savepoint'\]\})$"
 )
-"""A process that reverts a dead run, and is stopped between the lock's check and the deletion of the inflight file, may
-delete that of the next run: the file is empty, so that nothing tells them apart. Nothing reads it once it is completed.
+"""A process that reverts a dead run, or undoes a savepoint, and stops before the deletion of the inflight file, may
+delete that of the next run: the file is empty, so that nothing tells them apart. Nothing reads it once the action is
+completed.
 """
 
 _OF_LATE_OBJECTS = ("leftover.markers", "stats.unlisted", "leftover.instant", "file.versions")
