@@ -206,11 +206,11 @@ class MetadataTable:
         """
         self.open(data, living)
         others = (kept.name for kept in self._kept if kept.name != PARTITION)
-        later = [name for name in others if self._was_merged_since(name, write.completed or "")]
+        later = [name for name in others if self._was_made_or_merged_since(name, write.completed or "")]
         if later:
             self._drop_partitions(dict.fromkeys(later, f"it may have records of {write.path}, which is rolled back"))
 
-    def _was_merged_since(self, partition: str, completed: str) -> bool:
+    def _was_made_or_merged_since(self, partition: str, completed: str) -> bool:
         """Whether a file group of a partition has a base file that was made after a completion time.
 
         Or the partition was itself: one that was made of a table without rows has logs without records only.
