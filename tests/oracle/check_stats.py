@@ -120,18 +120,16 @@ def _unreplaced(
 
     A compaction that was planned before the replacement was completed goes on with the files of its plan.
     """
-    times = replaced.get((one.stat["partitionPath"], one.stat["fileId"]), [])
-    since = max((time for time, completed in times if completed < one.write.instant), default="")
     group = (one.stat["partitionPath"], one.stat["fileId"])
-    return (
-        {
-            path: other
-            for path, other in listed.items()
-            if (other.stat["partitionPath"], other.stat["fileId"]) != group or other.write.instant > since
-        }
-        if since
-        else listed
-    )
+    since, completed = max((each for each in replaced.get(group, []) if each[1] < one.write.instant), default=("", ""))
+    if not completed:
+        return listed
+    return {
+        path: other
+        for path, other in listed.items()
+        if (other.stat["partitionPath"], other.stat["fileId"]) != group
+        or other.write.instant > (completed if other.operation in ("COMPACT", "LOG_COMPACT") else since)
+    }
 
 
 def _check_markers(table: Table, file: DataFile, report: Report) -> None:

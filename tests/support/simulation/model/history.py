@@ -344,10 +344,15 @@ class History:
 
     def _check_conflict_with_clustering(self, attempt: Attempt, conflict: WriteConflict, named: str) -> None:
         clustered = {partition for partition, _ in self.clusterings[named]}
-        keys = {key for key in self._known_keys(attempt) if key[1] in clustered}
         batch = attempt.batch
-        # A delete may go to the file group that has an older delete of its key.
-        is_new = not keys & {(row[0], row[1]) for row in batch.rows} and all(
+        # A key that was deleted may be in a file group, too: its delete is, and rows and deletes of the key go there.
+        written = {
+            key
+            for one in self.published
+            if one.changes is not None and one.requested in attempt.seen
+            for key in (*((row[0], row[1]) for row in one.changes.rows), *one.changes.deletes)
+        }
+        is_new = written.isdisjoint((row[0], row[1]) for row in batch.rows) and all(
             partition not in clustered for _, partition in batch.deletes
         )
         complaint = self.rules.clustering_complaint(
