@@ -16,7 +16,14 @@ import pyarrow as pa
 from streaming_lsm.config import METADATA_PARTITION_STATS, Options
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.metadata import column_stats
-from streaming_lsm.format.metadata.column_stats import RANGES, encode_range_rows, encode_ranges, range_key, range_rows
+from streaming_lsm.format.metadata.column_stats import (
+    NO_TYPE,
+    RANGES,
+    encode_range_rows,
+    encode_ranges,
+    range_key,
+    range_rows,
+)
 from streaming_lsm.format.metadata.group_files import base_name
 from streaming_lsm.format.metadata.partition_stats import FILE_ID, PARTITION
 from streaming_lsm.format.table.properties import listed
@@ -149,8 +156,16 @@ def _check_partitioned(properties: Mapping[str, str]) -> None:
 
 
 def united_by_partition(found: PartitionRows) -> tuple[pa.BinaryArray, pa.StructArray]:
-    """Unite the ranges of files by partition; return their keys, ascending, and the ranges, of the type `RANGES`."""
-    keyed = [(range_key(row["columnName"], partition), {**row, "fileName": partition}) for partition, row in found]
+    """Unite the ranges of files by partition; return their keys, ascending, and the ranges, of the type `RANGES`.
+
+    Those of files without rows, as of a log of deletes, are left out: they bound nothing, and Hudi fails to merge one
+    without a type with others.
+    """
+    keyed = [
+        (range_key(row["columnName"], partition), {**row, "fileName": partition})
+        for partition, row in found
+        if row["valueType"]["typeOrdinal"] != NO_TYPE
+    ]
     keyed.sort(key=lambda one: one[0])
     keys: Any = pa.array([key.encode() for key, _ in keyed], pa.binary())
     ranges: Any = pa.array([row for _, row in keyed], RANGES)

@@ -14,7 +14,14 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import LsmError
+from streaming_lsm.format.metadata.column_stats import NO_TYPE
+from streaming_lsm.format.metadata.partition_stats import FILE_ID
+from streaming_lsm.metadata.column_ranges import decoded_ranges
+from streaming_lsm.metadata.file_slices import MetadataFileSlice
+from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.timeline import Timeline
 from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.metadata_tables import (
@@ -62,6 +69,28 @@ def test_a_table_keeps_them(kind: str, tmp_path: Path) -> None:
     if kind != "partial updates":
         assert told.skipped.by_partition_ranges
         assert "skipped by partition_stats" in str(told)
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_a_delete_adds_no_range_without_a_type_which_hudi_cannot_merge(version: int, tmp_path: Path) -> None:
+    table = LsmTable.create(tmp_path, SCHEMA, {**EVERY, "hoodie.write.table.version": version})
+    table.upsert(batch(random.Random(1), 1))
+    table.delete(batch(random.Random(2), 2, 4))
+    metadata = Subfolder(table.storage, ".hoodie/metadata")
+    assert logged_types(metadata)
+    assert NO_TYPE not in logged_types(metadata)
+    LsmTable(tmp_path).drop_index("partition_stats")
+    LsmTable(tmp_path).create_index("partition_stats")
+    assert NO_TYPE not in logged_types(metadata)
+    assert LsmTable(tmp_path).check_indexes().findings == ()
+
+
+def logged_types(metadata: Subfolder) -> set[int]:
+    """Ordinals of the types of all ranges in the newest slice, base and logs."""
+    (group,) = numbered_groups("partition_stats", FILE_ID, metadata.names("partition_stats"))
+    newest = MetadataFileSlice.newest(Timeline.load(metadata), metadata.names("partition_stats"), group)
+    _, ranges = decoded_ranges(slice_records(newest, metadata, lambda _: True))
+    return set(pc.struct_field(ranges.field("valueType"), "typeOrdinal").to_pylist())
 
 
 def test_they_are_dropped_by_name_and_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
