@@ -133,7 +133,7 @@ def _begins(keys: pa.StringArray, wanted: pa.StringArray, source: str) -> Any:
 
 def keys_of_values(
     storage: Storage, data: Timeline, column: str, values: pa.StringArray, timelines: TimelineCache
-) -> pa.StringArray | None:
+) -> tuple[pa.StringArray, str] | None:
     """Look up the record keys of the rows that have one of some values, as of a timeline.
 
     Args:
@@ -144,8 +144,8 @@ def keys_of_values(
         timelines: caches the timelines of the table and of its metadata table.
 
     Returns:
-        The keys; None if they are not known: no index is of the column, or, with a warning, it cannot be read, or it
-        tells a later state.
+        The keys, and the name of the index; None if they are not known: no index is of the column, or, with a warning,
+        it cannot be read, or it tells a later state.
     """
     properties = load_properties(storage)
     registered = listed(properties.get(PARTITIONS_KEY, ""))
@@ -166,7 +166,7 @@ def keys_of_values(
         now = timelines.load(storage, data.layout)
         is_same = _is_current(data, now, until) and load_properties(storage) == properties
         if is_same and checked.is_current(properties):
-            return found
+            return found, name
         _LOG.debug("%s of %s tells a later state than the one that is read", name, storage.uri)
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError, pa.ArrowInvalid) as error:
         _LOG.warning("%s/%s: no secondary index of %s is read: %s", storage.uri, METADATA_TABLE, column, error)

@@ -384,15 +384,17 @@ class Queries:
         schema: pa.Schema,
     ) -> tuple[Sequence[FileSlice], SkippedSlices]:
         """Leave out slices without a record key of a predicate, or without one of a row with a value of it."""
-        keys = possible_keys(predicate)
-        by_value = keys is None
+        keys, index = possible_keys(predicate), ""
         if keys is None and self._may_locate(timeline, slices, every):
-            keys = possible_keys_of_values(self.storage, timeline, predicate, schema, self.timelines)
+            told = possible_keys_of_values(self.storage, timeline, predicate, schema, self.timelines)
+            keys, index = told or (None, "")
         located = None if keys is None else self._located(timeline, slices, every, keys)
         if located is None:
             return slices, skipped
         count = len(slices) - len(located)
-        return located, replace(skipped, **{"by_secondary_index" if by_value else "by_record_index": count})
+        if index:
+            return located, replace(skipped, by_secondary_index=count, secondary_index=index)
+        return located, replace(skipped, by_record_index=count)
 
     def _may_locate(self, timeline: Timeline, slices: Sequence[FileSlice], every: Sequence[FileSlice]) -> bool:
         """Return whether the record index may tell which slices have some keys; see `_located`."""
@@ -443,15 +445,16 @@ class Queries:
         self, slices: Sequence[FileSlice], skipped: SkippedSlices, predicate: Predicate, schema: pa.Schema
     ) -> tuple[Sequence[FileSlice], SkippedSlices]:
         """Leave out slices without a row of a predicate, by the ranges of expressions in their files."""
-        before = len(slices)
+        before, names = len(slices), []
         for one in expressed(self.storage, predicate, schema):
             of_index = one.name, group_file_id(one.name)
             ranges = column_ranges(self.storage, self.timeline, ranged_files(slices), [one.column], *of_index)
             if ranges and one.checked.is_current(load_properties(self.storage)):
                 how = one.predicate, one.schema, ranges
                 read = read_slices(slices, *how, takes_winner=self.rule.takes_winner)
+                names += [] if read.all() else [one.name]
                 slices = [found for found, is_read in zip(slices, read.tolist(), strict=True) if is_read]
-        return slices, replace(skipped, by_expression_index=before - len(slices))
+        return slices, replace(skipped, by_expression_index=before - len(slices), expression_indexes=tuple(names))
 
     def _in_partitions(
         self,

@@ -138,7 +138,9 @@ class PartitionStatsKind:
                 does not hold.
         """
         if column_stats.PARTITION not in listed(snapshot.properties[PARTITIONS_KEY]):
-            raise UnsupportedTable(f"the metadata table has no {column_stats.PARTITION}, whose columns it takes")
+            raise UnsupportedTable(
+                f"the metadata table has no {column_stats.PARTITION}, whose columns it takes: create that first"
+            )
         _check_partitioned(snapshot.properties)
         columns = ranged_columns(context.storage, snapshot.properties)
         avro = snapshot.data.table_schema() or snapshot.properties.get("hoodie.table.create.schema")

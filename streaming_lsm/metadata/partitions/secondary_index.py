@@ -173,11 +173,16 @@ _SINCE = 9
 def _check_record_index(context: TableContext, properties: Mapping[str, str]) -> None:
     """Check that each record key has one row, which a record index over all partitions makes sure of."""
     if RECORD_INDEX not in listed(properties.get(PARTITIONS_KEY, "")):
-        raise UnsupportedTable(f"the metadata table has no {RECORD_INDEX}, by which the keys of an index are found")
+        raise UnsupportedTable(
+            f"the metadata table has no {RECORD_INDEX}, by which the keys of an index are found: create that first"
+        )
     parsed = (parse_file_name(name) for name in context.metadata.names(RECORD_INDEX))
     shards = [shard for name in parsed if name is not None and (shard := parse_shard(name.file_id)) is not None]
     if any(path is not None for path, _ in shards):
-        raise UnsupportedTable(f"{RECORD_INDEX} has file groups for each partition: a key may have several rows")
+        raise UnsupportedTable(
+            f"{RECORD_INDEX} has file groups for each partition, so that a key may have several rows: drop it, and "
+            "create it for the whole table"
+        )
 
 
 def _definition(name: str, column: str) -> dict[str, Any]:

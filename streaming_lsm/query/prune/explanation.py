@@ -43,9 +43,9 @@ class Explanation:
             ("by partition columns", skipped.by_partition),
             ("by bucket", skipped.by_bucket),
             ("by record_index", skipped.by_record_index),
-            ("by a secondary index", skipped.by_secondary_index),
+            (f"by {skipped.secondary_index}", skipped.by_secondary_index),
             ("by partition_stats", skipped.by_partition_ranges),
-            ("by an expression index", skipped.by_expression_index),
+            (f"by {', '.join(skipped.expression_indexes)}", skipped.by_expression_index),
             ("by column_stats", skipped.by_ranges),
         )
         yield _line(

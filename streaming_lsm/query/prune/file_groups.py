@@ -34,6 +34,8 @@ class SkippedSlices:
         by_secondary_index: the same, of keys that a secondary index has for a value of it.
         by_expression_index: other slices, whose files have no row of it by the ranges of an expression index.
         by_partition_ranges: other slices, in partitions without a row of it by the ranges of columns there.
+        secondary_index: its name; empty without one.
+        expression_indexes: names of those that tell of some slice.
         partitions: partitions without a row of the filter, by their partition columns.
         partitions_read: all others.
     """
@@ -47,6 +49,8 @@ class SkippedSlices:
     by_secondary_index: int = 0
     by_partition_ranges: int = 0
     by_expression_index: int = 0
+    secondary_index: str = ""
+    expression_indexes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ _INTEGERS = (pa.int32(), pa.int64())
 
 def possible_keys_of_values(
     storage: Storage, timeline: Timeline, predicate: Predicate, schema: pa.Schema, timelines: TimelineCache
-) -> pa.StringArray | None:
+) -> tuple[pa.StringArray, str] | None:
     """Return record keys among which are those of all rows for which a predicate is true.
 
     Args:
@@ -34,14 +34,14 @@ def possible_keys_of_values(
         timelines: caches the timelines of the table and of its metadata table.
 
     Returns:
-        None if no index tells, or too many keys.
+        The keys, and the name of the index that tells them; None if no index does, or too many keys.
     """
     for column in sorted(columns_of(predicate) & set(schema.names)):
         found = possible_values(predicate, column)
         texts = None if found is None or len(found) > _MOST_VALUES else _texts(found, schema.field(column).type)
-        keys = None if texts is None else keys_of_values(storage, timeline, column, texts, timelines)
-        if keys is not None and len(keys) <= _MOST_KEYS:
-            return keys
+        told = None if texts is None else keys_of_values(storage, timeline, column, texts, timelines)
+        if told is not None and len(told[0]) <= _MOST_KEYS:
+            return told
     return None
 
 

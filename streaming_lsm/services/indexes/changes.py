@@ -67,7 +67,10 @@ def create_index(context: ServiceContext, name: str, form: Options) -> None:
     if name != FILES and FILES not in registered:
         raise ConfigError(f"{context.storage.uri} has no metadata table: create the index {FILES!r} first")
     context.timelines.known = None
-    _make(context, name, form)
+    try:
+        _make(context, name, form)
+    except UnsupportedTable as error:
+        raise UnsupportedTable(f"{name} cannot be created in {context.storage.uri}: {error}") from None
 
 
 def drop_index(context: ServiceContext, name: str) -> None:

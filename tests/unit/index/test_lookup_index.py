@@ -112,6 +112,41 @@ def test_an_update_is_written_to_the_group_of_its_row_and_a_new_row_to_a_small_g
     assert sorted(table.scan(columns=["v"]).to_arrow().column(0).to_pylist()) == [0] * 50 + [1] * 100
 
 
+FILLED: dict[str, dict[str, object]] = {
+    "copy on write": {"hoodie.datasource.write.table.type": "COPY_ON_WRITE"},
+    "version 9": {"hoodie.write.table.version": 9},
+    "version 10": {},
+}
+
+
+@pytest.mark.parametrize("kind", FILLED)
+def test_inserts_fill_small_file_groups_up_to_their_limit_and_then_begin_new_ones(kind: str, tmp_path: Path) -> None:
+    limit, most, count = 60_000, 100_000, 300
+    sizes = {
+        "hoodie.parquet.small.file.limit": limit,
+        "hoodie.parquet.max.file.size": most,
+        "hoodie.copyonwrite.record.size.estimate": 80,
+    }
+    options = {**OPTIONS, **sizes, "hoodie.clean.automatic": False, "hoodie.parquet.compression.codec": "uncompressed"}
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, {**options, **FILLED[kind]})
+    grown = 0
+    for batch in range(12):
+        before = {one.file_id: one for one in table.file_slices()}
+        table.upsert(rows(batch * count, count))
+        after = {one.file_id: one for one in table.file_slices()}
+        small = [file_id for file_id, one in before.items() if one.size < limit]
+        assert all(after[file_id].size > before[file_id].size for file_id in small[:1])
+        assert all(after[file_id].files == one.files for file_id, one in before.items() if one.size > most)
+        grown += len(small)
+        if kind == "copy on write" and small:
+            assert after[small[0]].base != before[small[0]].base, "merged with its base file"
+    assert grown >= 4
+    slices = table.file_slices()
+    assert sum(one.size < limit for one in slices) <= 1
+    assert max(one.size for one in slices) < most + limit
+    assert table.scan().count() == 12 * count
+
+
 def test_two_writes_of_one_partition_conflict_as_both_may_insert_a_key(tmp_path: Path) -> None:
     together = {
         "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
