@@ -143,10 +143,13 @@ def test_many_keys_are_found_no_slower(hudi: Hudi, record: Record, table: Path) 
     def ours(number: int) -> None:
         assert opened.scan(filter=pc.field("id").isin(chosen[number])).to_arrow().num_rows == len(chosen[number])
 
-    def theirs(number: int) -> None:
-        keys = ", ".join(f"'{key}'" for key in chosen[number])
-        hudi.scan_seconds(table, where=f"id IN ({keys})", options=READ)
+    def condition(number: int) -> str:
+        return f"id IN ({', '.join(repr(key) for key in chosen[number])})"
 
+    def theirs(number: int) -> None:
+        hudi.scan_seconds(table, where=condition(number), options=READ)
+
+    assert len(hudi.read(table, where=condition(0), options=READ)) == len(chosen[0])
     _compare(record, f"{KEYS} of {ROWS} keys", "snapshot", _best(ours), _best(theirs))
 
 
@@ -178,6 +181,8 @@ def test_a_partition_of_a_table_of_100_000_files_is_read_no_slower(hudi: Hudi, r
     def theirs(number: int) -> None:
         hudi.scan_seconds(many.path, where=f"{PARTITION} = '{name_of(2 * number + 30)}'", options=READ)
 
+    first = f"{PARTITION} = '{name_of(30)}'"
+    assert len(hudi.read(many.path, where=first, options=READ)) == count
     files = f"{MANY.partitions * MANY.groups} files"
     _compare(record, files, "snapshot of a partition", _best(ours), _best(theirs))
 
@@ -194,4 +199,6 @@ def test_a_range_of_a_clustered_column_is_read_no_slower(hudi: Hudi, record: Rec
         begin = 50_000 * (number + 1)
         hudi.scan_seconds(table, where=f"at >= {begin} AND at < {begin + width}", options=READ)
 
+    inside = f"at >= 50000 AND at < {50000 + width}"
+    assert len(hudi.read(table, where=inside, options=READ)) == width
     _compare(record, f"{width} of {ROWS} rows by a clustered column", "snapshot", _best(ours), _best(theirs))

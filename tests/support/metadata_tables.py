@@ -73,9 +73,9 @@ def _opened(table: Path | LsmTable) -> tuple[Storage, LsmTable]:
 
 def _columns(storage: Storage) -> list[str]:
     definitions = json.loads(storage.read(".hoodie/.index_defs/index.json"))["indexDefinitions"]
-    assert {name for name in definitions if not name.startswith(("record_index", "secondary_index_"))} == {
-        "column_stats"
-    }
+    assert {
+        name for name in definitions if not name.startswith(("record_index", "secondary_index_", "expr_index_"))
+    } == {"column_stats"}
     found: list[str] = definitions["column_stats"]["sourceFields"]
     return found
 

@@ -19,6 +19,7 @@ from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import Instant
 from tests.support.faulty_storage import Killed
 from tests.support.simulation.model.history import Attempt, Violation
+from tests.support.simulation.processes.indexes import create_index, drop_index
 from tests.support.simulation.processes.reading import read, read_savepoint
 from tests.support.simulation.processes.replacement import replace_groups
 from tests.support.simulation.processes.savepoints import delete_save, restore, roll_back, save
@@ -169,6 +170,8 @@ class Actor:
                 Service.RESTORE: lambda: restore(self.world, table, self._chance),
                 Service.SAVE: lambda: save(self.world, table, self._chance),
                 Service.UNSAVE: lambda: delete_save(self.world, table, self._chance),
+                Service.INDEX: lambda: create_index(self.world, table, self._chance),
+                Service.UNINDEX: lambda: drop_index(self.world, table, self._chance),
             }
             with named_failures():
                 services[what]()

@@ -45,6 +45,8 @@ _RESTORING = 0.4
 """Share of the tables with savepoints that are restored to one."""
 _CLUSTERING = 0.6
 """Share of the tables without buckets that are clustered."""
+_INDEXING = 0.5
+"""Share of the tables with indexes of which a user creates and drops some."""
 
 
 class Service(Enum):
@@ -63,6 +65,8 @@ class Service(Enum):
     REPLACE = "replace file groups"
     CLUSTER = "cluster"
     PLAN_CLUSTERING = "schedule a clustering"
+    INDEX = "create an index"
+    UNINDEX = "drop an index"
 
 
 @dataclass(frozen=True)
@@ -286,6 +290,10 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
             options |= clustering_options(of_clustering)
     if name in INDEX_TABLES:
         options = draw_indexes(random.Random(f"{SEEDS}{seed} indexes"), options)
+        of_making = random.Random(f"{SEEDS}{seed} index making")
+        if of_making.random() < _INDEXING:
+            services = (Service.INDEX, Service.INDEX, Service.INDEX, Service.UNINDEX)
+            actors.append(_service(of_making, "i0", services, hurry_ms, 3))
     on_objects = setting.on_objects if setting.on_objects is not None else of_mode.random() < _ON_OBJECTS
     server_times = chance.random() < 0.5 or on_objects
     return Workload(mode, options, tuple(actors), skews, server_times, late_tasks, on_objects)
