@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from functools import cached_property
 from importlib import import_module
@@ -388,12 +389,19 @@ class ReadableTable:
             timelines=self._timelines,
             shard_files=self._metadata_cache.shard_files,
             kept=self._kept,
-            check_config=self._check_unchanged,
+            check_config=lambda: self._check_unchanged(may_get_buckets=True),
         )
 
-    def _check_unchanged(self) -> None:
-        """Check that the stored config has not changed since the table was opened, which may be months ago."""
-        if self._config_of(load_properties(self.storage)) != self.config:
+    def _check_unchanged(self, *, may_get_buckets: bool = False) -> None:
+        """Check that the stored config has not changed since the table was opened, which may be months ago.
+
+        Args:
+            may_get_buckets: whether a writer may have stored the bucket index since, if the table had none.
+        """
+        stored = self._config_of(load_properties(self.storage))
+        if may_get_buckets and not self.config.num_buckets:
+            stored = replace(stored, num_buckets=0, hash_fields=self.config.hash_fields)
+        if stored != self.config:
             raise ConfigError(f"{self.path}/{PROPERTIES_PATH} was changed since the table was opened; open it again")
 
     @property

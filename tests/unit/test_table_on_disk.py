@@ -99,6 +99,17 @@ def test_a_read_of_a_table_that_was_created_again_with_other_settings_is_refused
             opened.scan()
 
 
+def test_a_table_is_read_whose_first_write_stored_its_buckets_meanwhile(tmp_path: Path) -> None:
+    made = LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS)
+    stored = ("lsm.bucket.index.num.buckets", "lsm.bucket.index.hash.field")
+    update_properties(made.storage, dict.fromkeys(stored))  # as in a table of Hudi
+    opened = LsmTable(tmp_path / "t")
+    assert (opened.config.num_buckets, opened.scan().to_arrow().num_rows) == (0, 0)
+    LsmTable(tmp_path / "t", {"hoodie.bucket.index.num.buckets": 2}).upsert(rows(["a"]))
+    assert LsmTable(tmp_path / "t").config.num_buckets == 2
+    assert opened.scan().to_arrow().num_rows == 1
+
+
 def test_a_table_that_was_created_again_with_the_same_settings_is_read(tmp_path: Path) -> None:
     LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS).upsert(rows(["a"]))
     opened = LsmTable(tmp_path / "t")
