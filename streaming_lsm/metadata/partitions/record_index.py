@@ -330,7 +330,7 @@ class RecordIndexKind:
         found = list(context.readers.keys.live(context.storage, snapshot))
         paths: Sequence[str | None] = sorted({one.partition for one in found}) if by_path else [None]
         if not paths:
-            raise NothingToIndex("the table has no partition")
+            raise NothingToIndex("the table has no partition yet: write rows first")
         sizing, built = _sizing(context.options, is_partitioned=by_path), []
         for path in paths:
             of_path = [one for one in found if path is None or one.partition == path]
