@@ -122,7 +122,10 @@ def test_a_python_worker_starts_before_there_is_a_batch(spark: SparkSession) -> 
     run_empty_task(spark)
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     (job,) = jobs.getJobIdsForGroup("early")
-    found = jobs.getJobInfo(job)
+    # Spark hears of the end of a job some time after the job has returned.
+    deadline = time.monotonic() + 60
+    while (found := jobs.getJobInfo(job)) is not None and found.status == "RUNNING" and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert found is not None
     assert found.status == "SUCCEEDED"
 
