@@ -111,7 +111,7 @@ class ReadableTable:
     @names_failures
     def timeline(self) -> Timeline:
         """The table's current timeline."""
-        return self._queries.timeline
+        return self._timelines.load(self.storage, self.config.timeline_layout)
 
     @property
     @names_failures

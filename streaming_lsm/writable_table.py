@@ -491,7 +491,7 @@ class WritableTable(MaintainedTable):
             )
         if not self._timelines.is_config_checked:
             self._check_unchanged()
-            self._timelines.is_config_checked = True
+            self._timelines.is_config_checked, self._timelines.may_be_anew = True, False
         view = self._context.view(timeline)
         groups.refresh(view)
         if not self.config.has_buckets:
