@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Any
 
 import pyarrow as pa
 
+from streaming_lsm.arrow.columns import pc
 from streaming_lsm.errors import Fenced, StorageError
 from streaming_lsm.format.actions.commit import WriteStat, paths_of
 from streaming_lsm.format.checksum_file import checksum_path
@@ -125,6 +127,30 @@ def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToke
     return CollectedRows(buffer, letters, received.seconds, spent - received.seconds)
 
 
+def _with_indexed_keys(
+    buffer: RecordBuffer,
+    group: BucketId,
+    blocks: Iterable[FileGroupChanges],
+    write: Callable[[BucketId, Iterable[FileGroupChanges]], Iterable[WriteStat]],
+) -> Iterator[WriteStat]:
+    """Write a file group, and tell in its stats which of the written keys the record index locates there already.
+
+    Not all keys that it locates there are written: a late event of a key that does not move is left out.
+    """
+    found: list[pa.StringArray] = []
+
+    def watched() -> Iterator[FileGroupChanges]:
+        for block in blocks:
+            indexed: Any = buffer.indexed_keys(group)
+            if indexed is not None:
+                keys: Any = block.keys
+                found.append(keys.filter(pc.is_in(keys, value_set=indexed)))
+            yield block
+
+    for stat in write(group, watched()):
+        yield replace(stat, indexed_keys=pa.concat_arrays(found) if found else None)
+
+
 def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken) -> WriteResult:
     """Write collected rows: the second half of `write_partition`."""
     buffer = collected.buffer
@@ -132,9 +158,11 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
     begun = perf_counter()
     try:
         stats = tuple(
-            replace(stat, indexed_keys=buffer.indexed_keys(group))
+            stat
             for group, blocks in buffer.drain()
-            for stat in writer.write(group, strays.watched(blocks))
+            for stat in _with_indexed_keys(
+                buffer, group, blocks, lambda of, some: writer.write(of, strays.watched(some))
+            )
         )
         collected.letters.post()
         if not plan.sole:

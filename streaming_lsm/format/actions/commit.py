@@ -76,8 +76,8 @@ class WriteStat:
         log_records, log_blocks, …: counts of the log data that a compaction read (0 otherwise).
         scan_ms, create_ms, upsert_ms: durations of the write in milliseconds.
         ranges: ranges of columns in the file, for the metadata table; not recorded. None if they are to be read.
-        indexed_keys: record keys that the record index locates in the file group already; not recorded. None if none
-            are known.
+        indexed_keys: written record keys that the record index locates in the file group already; not recorded. None if
+            none are known.
     """
 
     partition_path: str
