@@ -452,7 +452,8 @@ class Queries:
             if ranges and one.checked.is_current(load_properties(self.storage)):
                 how = one.predicate, one.schema, ranges
                 read = read_slices(slices, *how, takes_winner=self.rule.takes_winner)
-                names += [] if read.all() else [one.name]
+                if not read.all():
+                    names.append(one.name)
                 slices = [found for found, is_read in zip(slices, read.tolist(), strict=True) if is_read]
         return slices, replace(skipped, by_expression_index=before - len(slices), expression_indexes=tuple(names))
 

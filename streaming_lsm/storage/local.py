@@ -132,12 +132,13 @@ class LocalStorage:
         folders = dict[str, None]()
         try:
             for path, data in files:
-                folders[os.path.dirname(self._inside_parent(path))] = None
+                final = self._inside_parent(path)
+                folders[os.path.dirname(final)] = None
                 if data:
-                    with self._written(path, data) as (temporary, final):
+                    with self._written(path, data, final) as temporary:
                         os.link(temporary, final)
                 else:
-                    self._create_empty(path)
+                    self._create_empty(final)
         except FileExistsError:
             # The process that created it may have been killed before it was durable, and the caller relies on it.
             for folder in folders:
@@ -147,9 +148,8 @@ class LocalStorage:
         for folder in folders:
             sync(folder)
 
-    def _create_empty(self, path: str) -> None:
+    def _create_empty(self, final: str) -> None:
         """Create a file without content: all of it is its name, which is durable with its folder."""
-        final = self._inside_parent(path)
         self._folders.create(os.path.dirname(final))
         with naming(final):
             os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -292,22 +292,23 @@ class LocalStorage:
     @contextmanager
     def _temporary(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
         """Write a temporary file, and make the names in its folder durable at the end."""
-        with self._written(path, data) as (temporary, final):
+        final = self._inside_parent(path)
+        with self._written(path, data, final) as temporary:
             yield temporary, final
         sync(os.path.dirname(final))
 
     @contextmanager
-    def _written(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
+    def _written(self, path: str, data: bytes, final: str) -> Iterator[str]:
+        """Write a temporary file in the folder of the full path that it is to get."""
         if len(data) > METADATA_BYTES:
             raise StorageError(
                 f"{self.uri}/{path} would have {len(data)} bytes, more than the {METADATA_BYTES} that readers accept: "
                 "write to fewer partitions and buckets at a time"
             )
-        final = self._inside_parent(path)
         folder = os.path.dirname(final)
         self._folders.create(folder)
         with temporary_file(folder, data, final) as temporary:
-            yield temporary, final
+            yield temporary
 
     def _inside(self, path: str) -> str:
         return self._checked(path, self._resolved(checked_path(path)))

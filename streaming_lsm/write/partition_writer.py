@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -127,28 +127,37 @@ def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToke
     return CollectedRows(buffer, letters, received.seconds, spent - received.seconds)
 
 
-def _with_indexed_keys(
-    buffer: RecordBuffer,
-    group: BucketId,
-    blocks: Iterable[FileGroupChanges],
-    write: Callable[[BucketId, Iterable[FileGroupChanges]], Iterable[WriteStat]],
-) -> Iterator[WriteStat]:
-    """Write a file group, and tell in its stats which of the written keys the record index locates there already.
+class _IndexedKeys:
+    """Tells which of the keys that are written to a file group the record index locates there already.
 
     Not all keys that it locates there are written: a late event of a key that does not move is left out.
     """
-    found: list[pa.StringArray] = []
 
-    def watched() -> Iterator[FileGroupChanges]:
+    def __init__(self, indexed: pa.StringArray | None) -> None:
+        """Begin with the keys that the index locates in the file group; None if none are known."""
+        self._indexed: Any = indexed
+        self._written: list[pa.StringArray] = []
+
+    def watched(self, blocks: Iterable[FileGroupChanges]) -> Iterator[FileGroupChanges]:
+        """Pass blocks on, after a look at their keys."""
         for block in blocks:
-            indexed: Any = buffer.indexed_keys(group)
-            if indexed is not None:
+            if self._indexed is not None:
                 keys: Any = block.keys
-                found.append(keys.filter(pc.is_in(keys, value_set=indexed)))
+                self._written.append(keys.filter(pc.is_in(keys, value_set=self._indexed)))
             yield block
 
-    for stat in write(group, watched()):
-        yield replace(stat, indexed_keys=pa.concat_arrays(found) if found else None)
+    @property
+    def written(self) -> pa.StringArray | None:
+        """The keys, of the blocks so far; None if none are known."""
+        return pa.concat_arrays(self._written) if self._written else None
+
+
+def _written(buffer: RecordBuffer, writer: _Writers, strays: StrayRows) -> Iterator[WriteStat]:
+    """Write what a buffer holds, file group by file group."""
+    for group, blocks in buffer.drain():
+        indexed = _IndexedKeys(buffer.indexed_keys(group))
+        for stat in writer.write(group, indexed.watched(strays.watched(blocks))):
+            yield replace(stat, indexed_keys=indexed.written)
 
 
 def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken) -> WriteResult:
@@ -157,13 +166,7 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
     writer, strays = _Writers.of(plan, token, buffer), StrayRows(plan)
     begun = perf_counter()
     try:
-        stats = tuple(
-            stat
-            for group, blocks in buffer.drain()
-            for stat in _with_indexed_keys(
-                buffer, group, blocks, lambda of, some: writer.write(of, strays.watched(some))
-            )
-        )
+        stats = tuple(_written(buffer, writer, strays))
         collected.letters.post()
         if not plan.sole:
             check_still_inflight(plan.storage, plan.instant)

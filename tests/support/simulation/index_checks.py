@@ -11,6 +11,7 @@ from streaming_lsm.errors import CorruptFileError, LsmError
 from streaming_lsm.format.metadata.secondary_index import PREFIX
 from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.state import check_replacements, check_up_to_date
+from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
@@ -27,7 +28,7 @@ _OFTEN = 4
 """Checks of indexes of which one is of all, as reading the footers of all files takes long."""
 
 
-def registered_indexes(table: LocalStorage) -> list[str]:
+def registered_indexes(table: Storage) -> list[str]:
     """The partitions of the metadata table that readers may use."""
     return [name for name in load_properties(table).get(PARTITIONS, "").split(",") if name]
 

@@ -6,7 +6,7 @@ import random
 import re
 
 from streaming_lsm.errors import ConfigError, LsmError, UnsupportedTable
-from streaming_lsm.timeline.properties_file import load_properties
+from tests.support.simulation.index_checks import registered_indexes
 from tests.support.simulation.model.history import Violation
 from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.world import World
@@ -14,14 +14,13 @@ from tests.support.simulation.world import World
 _EXPRESSION = "expr_index_id"
 _FORM = {"hoodie.metadata.index.expression.column": "id", "hoodie.expression.index.function": "lower"}
 _ALWAYS = ("column_stats", "record_index")
-_PARTITIONS = "hoodie.table.metadata.partitions"
 _REFUSED = re.compile("already: drop it first|has no metadata table|has no index|the table has no partition yet")
 """What a user may be told who looked at the table some time ago."""
 
 
 def create_index(world: World, table: SimulatedTable, chance: random.Random) -> None:
     """Create an expression index, or one of those that a user dropped before."""
-    registered = load_properties(table.storage).get(_PARTITIONS, "").split(",")
+    registered = registered_indexes(table.storage)
     missing = [name for name in (_EXPRESSION, *_ALWAYS) if name not in registered]
     if not missing or "files" not in registered:
         return
@@ -35,7 +34,7 @@ def create_index(world: World, table: SimulatedTable, chance: random.Random) -> 
 
 def drop_index(world: World, table: SimulatedTable, chance: random.Random) -> None:
     """Drop an index, if there is any."""
-    registered = [name for name in load_properties(table.storage).get(_PARTITIONS, "").split(",") if name]
+    registered = registered_indexes(table.storage)
     if not registered:
         return
     name = chance.choice(registered)
