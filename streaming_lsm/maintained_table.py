@@ -147,7 +147,9 @@ class MaintainedTable(ReadableTable):
 
     @names_failures
     def rebuild_indexes(self, names: Sequence[str]) -> list[str]:
-        """Drop indexes and create them again in the form that they have, all of them if ``files`` is one of them.
+        """Drop indexes and create them again in the form that they have, with those that need one of them.
+
+        All others need ``files``, ``partition_stats`` needs ``column_stats``, and secondary indexes ``record_index``.
 
         Returns:
             The indexes that were created.

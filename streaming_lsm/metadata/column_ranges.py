@@ -6,7 +6,6 @@ do its ranges: those of some files may be missing, but none is out of date.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,12 +31,11 @@ from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, StoredCells
 from streaming_lsm.metadata.slice_records import sought_records
+from streaming_lsm.metadata.unread import warn_unread
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,9 +77,7 @@ def column_ranges(
     try:
         parts = list(_found(Subfolder(storage, METADATA_TABLE), data, keys, partition, file_id))
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
-        _LOG.warning(
-            "%s/%s/%s is not read, no file is skipped by it: %s", storage.uri, METADATA_TABLE, partition, error
-        )
+        warn_unread(storage, partition, "no file is skipped by it", error)
         return {}
     places = np.concatenate([np.zeros(0, np.int64), *(place for place, _ in parts)])
     ranges = pa.concat_arrays([pa.array([], RANGES), *(found for _, found in parts)])

@@ -5,7 +5,6 @@ See docs/format/07-index-and-metadata.md, "Bloom filters of the metadata table".
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,12 +27,11 @@ from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, StoredCells
 from streaming_lsm.metadata.slice_records import sought_records
+from streaming_lsm.metadata.unread import warn_unread
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
-
-_LOG = logging.getLogger(__name__)
 
 
 def file_blooms(
@@ -61,7 +59,7 @@ def file_blooms(
         rows = zip(*(column.to_pylist() for column in found), strict=True)
         return {by_key[key.decode()]: _decoded(row) for key, row in rows}
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
-        _LOG.warning("%s/%s/%s is not read: %s", storage.uri, METADATA_TABLE, PARTITION, error)
+        warn_unread(storage, PARTITION, "no base file is left out by it", error)
         return {}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
@@ -12,13 +10,12 @@ from streaming_lsm.metadata.file_slices import METADATA_TABLE
 from streaming_lsm.metadata.listed_files import ListedFiles
 from streaming_lsm.metadata.listing import ChoosePartitions, listed_files
 from streaming_lsm.metadata.state import check_newest_known, check_up_to_date
+from streaming_lsm.metadata.unread import warn_unread
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
-
-_LOG = logging.getLogger(__name__)
 
 
 def metadata_files(storage: Storage, layout: int, choose: ChoosePartitions | None = None) -> ListedFiles | None:
@@ -46,7 +43,7 @@ def metadata_files(storage: Storage, layout: int, choose: ChoosePartitions | Non
             check_up_to_date(metadata, data)
             check_newest_known(metadata, data)
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
-        _LOG.warning("%s/%s is not read, folders are listed: %s", storage.uri, METADATA_TABLE, error)
+        warn_unread(storage, PARTITION, "folders are listed", error)
         return None
     # A metadata table that is dropped is removed from the properties first: its files may have been deleted during the
     # read. An empty listing means an empty table, or that the metadata table is gone.

@@ -7,7 +7,6 @@ order in which writes complete.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,13 +25,13 @@ from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants
 from streaming_lsm.metadata.slice_records import numbered_groups, slice_records
 from streaming_lsm.metadata.state import check_up_to_date
+from streaming_lsm.metadata.unread import warn_unread
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
-_LOG = logging.getLogger(__name__)
 _UNTYPED, _NONE = -1, -1
 _SUMS = ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")
 
@@ -58,9 +57,7 @@ def partition_ranges(
     try:
         found = _found(Subfolder(storage, METADATA_TABLE), data, pa.array(keys, pa.string()))
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
-        _LOG.warning(
-            "%s/%s/%s is not read, no partition is skipped by it: %s", storage.uri, METADATA_TABLE, PARTITION, error
-        )
+        warn_unread(storage, PARTITION, "no partition is skipped by it", error)
         return {}
     if found is None:
         return {}

@@ -42,6 +42,7 @@ from streaming_lsm.metadata.shard_search import (
     take_rows,
 )
 from streaming_lsm.metadata.state import check_replacements, check_up_to_date
+from streaming_lsm.metadata.unread import warn_unread
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.parallel import read_in_threads
 from streaming_lsm.storage.subfolder import Subfolder
@@ -303,7 +304,7 @@ def open_record_index(
     try:
         return RecordIndex.open(storage, data, scan_share, timelines, files)
     except _FAULTS as error:
-        _warn(storage, error)
+        warn_unread(storage, PARTITION, "no key is looked up", error)
         return None
 
 
@@ -331,12 +332,8 @@ def known_locations(
             return found
         _LOG.debug("%s of %s tells a later state than the one that is read", PARTITION, storage.uri)
     except _FAULTS as error:
-        _warn(storage, error)
+        warn_unread(storage, PARTITION, "no key is looked up", error)
     return None
-
-
-def _warn(storage: Storage, error: Exception) -> None:
-    _LOG.warning("%s/%s/%s is not read, no key is looked up: %s", storage.uri, METADATA_TABLE, PARTITION, error)
 
 
 def check_merged(timeline: Timeline, counts: Callable[[str], bool], until: str) -> None:

@@ -34,6 +34,7 @@ from streaming_lsm.metadata.index_definitions import check_definition, read_defi
 from streaming_lsm.metadata.record_locations import check_merged
 from streaming_lsm.metadata.slice_records import numbered_groups
 from streaming_lsm.metadata.state import check_replacements, check_up_to_date
+from streaming_lsm.metadata.unread import warn_unread
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.cache import TimelineCache
@@ -152,11 +153,11 @@ def keys_of_values(
     # Without a record index over all partitions a key may have several rows, of which an index may lack some.
     if data.layout == FLAT or record_index.PARTITION not in registered:
         return None
-    if not any(name.startswith(PREFIX) for name in registered):
+    names = [name for name in registered if name.startswith(PREFIX)]
+    if not names:
         return None
     try:
         definitions = read_definitions(storage, properties)
-        names = [name for name in registered if name.startswith(PREFIX)]
         name = next((name for name in names if definitions.get(name, {}).get("sourceFields") == [column]), None)
         if name is None or indexed_column(name, definitions) != column:
             return None
@@ -169,7 +170,7 @@ def keys_of_values(
             return found, name
         _LOG.debug("%s of %s tells a later state than the one that is read", name, storage.uri)
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError, pa.ArrowInvalid) as error:
-        _LOG.warning("%s/%s: no secondary index of %s is read: %s", storage.uri, METADATA_TABLE, column, error)
+        warn_unread(storage, ", ".join(names), f"no row is looked up by a value of {column}", error)
     return None
 
 

@@ -6,7 +6,6 @@ it has no row of the filter.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.index_definitions import CheckedDefinition, check_definition, read_definitions
 from streaming_lsm.metadata.partitions.expression_index import expression_of
+from streaming_lsm.metadata.unread import warn_unread
 from streaming_lsm.query.prune.predicate import (
     EQUAL,
     GREATER,
@@ -38,7 +38,6 @@ from streaming_lsm.query.prune.predicate import (
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import load_properties
 
-_LOG = logging.getLogger(__name__)
 _MOST_VALUES = 200
 """Values of a membership that are looked at."""
 
@@ -82,7 +81,7 @@ def expressed(storage: Storage, predicate: Predicate, schema: pa.Schema) -> Iter
     try:
         definitions = read_definitions(storage, properties)
     except (CorruptFileError, UnsupportedTable) as error:
-        _LOG.warning("%s: no expression index is read: %s", storage.uri, error)
+        warn_unread(storage, ", ".join(names), "no file is skipped by it", error)
         return
     for name in names:
         with suppress(CorruptFileError, UnsupportedTable):  # an index of another kind
@@ -100,7 +99,7 @@ def _checked(storage: Storage, name: str, definitions: Mapping[str, Mapping[str,
     try:
         return check_definition(storage, name, definitions)
     except CorruptFileError as error:
-        _LOG.warning("%s: %s is not read: %s", storage.uri, name, error)
+        warn_unread(storage, name, "no file is skipped by it", error)
         return None
 
 

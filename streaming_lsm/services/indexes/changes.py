@@ -33,6 +33,7 @@ from streaming_lsm.services.indexes.names import (
     SECONDARY,
     in_order,
     is_refused,
+    with_dependents,
 )
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import load_properties
@@ -95,7 +96,7 @@ def drop_index(context: ServiceContext, name: str) -> None:
 
 
 def rebuild_indexes(context: ServiceContext, names: Sequence[str]) -> list[str]:
-    """Drop indexes and create them again, in the form that they have; all of them if ``files`` is one of them.
+    """Drop indexes and create them again, in the form that they have, with those that need one of them.
 
     Args:
         context: the table.
@@ -114,7 +115,8 @@ def rebuild_indexes(context: ServiceContext, names: Sequence[str]) -> list[str]:
         _check_known(name)
         if name not in registered or is_refused(name, context.options):
             raise ConfigError(f"{context.storage.uri} has no index {name!r}, or the options refuse it")
-    made = in_order(registered if FILES in names else names)
+    kept = [name for name in registered if not is_refused(name, context.options)]
+    made = in_order(with_dependents(names, kept))
     forms = _forms(context.storage, context.load_timeline(), context.options)
     context.timelines.known = None
     with context.new_transaction(Beside.ALL) as tx:

@@ -48,6 +48,14 @@ def is_refused(name: str, options: Options) -> bool:
     return any(kind.asked(options).get(name) is False for kind in KINDS)
 
 
+def with_dependents(names: Sequence[str], registered: Sequence[str]) -> list[str]:
+    """Return names, and those of registered indexes that are dropped with one of them: all with ``files``."""
+    if FILES in names:
+        return list(registered)
+    needed = {PARTITION_STATS: COLUMN_STATS} | {name: RECORD_INDEX for name in registered if name.startswith(SECONDARY)}
+    return [*names, *(name for name in registered if name not in names and needed.get(name) in names)]
+
+
 def in_order(names: Sequence[str]) -> list[str]:
     """Return names in the order in which indexes are made; unknown ones last."""
     return [name for name in OPTIONS if name in names] + [name for name in names if name not in OPTIONS]

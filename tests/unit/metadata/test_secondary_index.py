@@ -186,7 +186,7 @@ def test_a_query_names_it_and_does_without_where_it_is_damaged_or_of_another_sta
     for path, content in stored.items():
         path.write_bytes(content[:-30])
     assert shown(LsmTable(tmp_path, {"hoodie.metadata.enable": True}), wanted) == rows
-    assert "no secondary index of city is read" in caplog.text
+    assert "is not read, no row is looked up by a value of city" in caplog.text
     assert [(one.index, one.kind) for one in table.check_indexes().findings] == [(NAME, "damaged")]
     for path, content in stored.items():
         path.write_bytes(content)
