@@ -16,7 +16,9 @@ from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT, DeletedKeys, LogName, open_base, open_log
-from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
+from streaming_lsm.format.metadata.record_index import PARTITION as RECORD_INDEX
+from streaming_lsm.format.metadata.secondary_index import PREFIX as SECONDARY
+from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, parse_file_name
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.instant_facts import CreatedFiles, cached
@@ -131,7 +133,8 @@ class MetadataFileSlice:
         base = max(bases, key=lambda name: name.instant, default=None)
         since = base.instant if base else ""
         kept = [log for log in logs if slice_time(timeline, log) >= since]
-        _check_whole(timeline, since, {log.instant for log in kept}, names, group, told)
+        single = {log.instant for log in kept if not _may_have_deletes(group.partition, log)}
+        _check_whole(timeline, since, single, names, group, told)
         logs = sorted(kept, key=lambda name: name.sort_key)
         return cls(group, base, tuple(logs), is_flat=timeline.layout == FLAT)
 
@@ -224,6 +227,14 @@ def _told_files(timeline: Timeline, partition: str) -> _ToldFiles:
     return told
 
 
+def _may_have_deletes(partition: str, log: LogName) -> bool:
+    """Return whether the instant of a log may have a second one in the file group, for records or for deletes.
+
+    See docs/format/07-index-and-metadata.md, "Record index": native logs of partitions with a record for each row.
+    """
+    return isinstance(log, LogFileName) and (partition == RECORD_INDEX or partition.startswith(SECONDARY))
+
+
 def _check_all_there(timeline: Timeline, found: Sequence[MetadataFileSlice], told: _ToldFiles, partition: str) -> None:
     """Check that no file group is missing of those that the writes since the creation of the partition have written.
 
@@ -239,14 +250,14 @@ def _check_all_there(timeline: Timeline, found: Sequence[MetadataFileSlice], tol
 
 
 def _check_whole(
-    timeline: Timeline, since: str, logged: Set[str], names: Set[str], group: MetadataFileGroup, told: _ToldFiles
+    timeline: Timeline, since: str, single: Set[str], names: Set[str], group: MetadataFileGroup, told: _ToldFiles
 ) -> None:
     """Check that the newest slice has all files that the timeline names.
 
     Args:
         timeline: timeline of the metadata table.
         since: instant of the newest existing base file, ``""`` for none.
-        logged: instants of the log files of the slice.
+        single: instants whose only log file in the slice is there.
         names: names of the files in the partition's folder.
         group: the file group.
         told: see `_ToldFiles`.
@@ -259,7 +270,7 @@ def _check_whole(
         if write.action == "commit" or (is_first(write.requested) and not since):
             is_there = write.requested <= since
         else:
-            is_there = (write.completed or "") < since or write.requested in logged
+            is_there = (write.completed or "") < since or write.requested in single
         # Includes commits to other file groups only; they are few until the next compaction.
         if not is_there and write.requested != since:
             missing += [(write, name) for name in told(write).get(group.file_id, ()) if name not in names]
