@@ -95,14 +95,16 @@ class TargetGroups:
     Attributes:
         numbers: int64 (groups,).
         ends: int64 (groups,), the sums of the rows that each of them and those before it take.
+        taken: rows that they have from keys that were settled before.
     """
 
     numbers: Int64s
     ends: Int64s
+    taken: int = 0
 
     def of(self, keys: pa.StringArray) -> Int64s:
         """Return the group of each key, int64 (keys,), by its hash."""
-        places = java_string_hash(keys).astype(np.int64) % self.ends[-1]
+        places = self.taken + java_string_hash(keys).astype(np.int64) % (self.ends[-1] - self.taken)
         found: Int64s = self.numbers[np.searchsorted(self.ends, places, side="right")]
         return found
 
@@ -115,7 +117,8 @@ class InsertGroups:
         sizes: the sizes of files.
         small: number and bytes of the file groups of each partition that take new rows, the smallest first.
         free: the first number of each partition that no file group has.
-        rows: new rows that a partition is expected to get; None if one task has all rows of the batch, and counts them.
+        rows: new rows that a partition is expected to get; None if one task has all rows of the batch, counts them, and
+            settles each key once.
     """
 
     sizes: FileSizes
@@ -123,14 +126,16 @@ class InsertGroups:
     free: Mapping[str, int] = field(default_factory=dict)
     rows: int | None = None
 
-    def targets(self, partition: str, count: int) -> TargetGroups:
-        """Choose the groups of a partition.
+    def targets(self, partition: str, count: int, before: int = 0) -> TargetGroups:
+        """Choose the groups for new rows of a partition, beginning with the one that those before have not filled.
 
         Args:
             partition: partition path.
-            count: its new rows, as far as this task has seen them.
+            count: the new rows.
+            before: new rows of the partition that this task has settled before.
         """
-        left = count if self.rows is None else self.rows
+        taken = before if self.rows is None else 0
+        left = taken + count if self.rows is None else self.rows
         numbers: list[int] = []
         weights: list[int] = []
         for number, size in self.small.get(partition, ()):
@@ -142,8 +147,10 @@ class InsertGroups:
             left -= room
         first = self.free.get(partition, 0)
         while left > 0 or not numbers:
+            # One task divides a new group by its real size.
+            rows = left if self.rows is None else min(left, self.sizes.file_rows)
             numbers.append(first)
-            weights.append(max(1, min(left, self.sizes.file_rows)))
-            left -= self.sizes.file_rows
+            weights.append(max(1, rows))
+            left -= rows
             first += 1
-        return TargetGroups(np.array(numbers, np.int64), np.cumsum(np.array(weights, np.int64)))
+        return TargetGroups(np.array(numbers, np.int64), np.cumsum(np.array(weights, np.int64)), taken)

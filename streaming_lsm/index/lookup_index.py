@@ -15,7 +15,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.arrow.ranges import places_in
 from streaming_lsm.index.base import BucketIds, GroupNumbers, Settled, no_places
-from streaming_lsm.index.insert_groups import InsertGroups, TargetGroups
+from streaming_lsm.index.insert_groups import InsertGroups
 from streaming_lsm.index.key_lookup import FoundGroups, Lookup
 from streaming_lsm.index.live_rows import ABSENT, FurtherRows
 from streaming_lsm.keys.dictionaries import codes_of, texts_of
@@ -63,7 +63,9 @@ class LiveKeys(NamedTuple):
 
 
 class LookupIndex:
-    """Looks the keys of one task up in the partitions of their rows, those of a sorted run at a time.
+    """Looks the keys of one task up in the partitions of their rows, all events of some keys at a time.
+
+    Tasks that agree on where new keys go, as `InsertGroups` knows how many there are, may settle a key several times.
 
     Attributes:
         groups: the file groups of all rows settled so far.
@@ -73,7 +75,7 @@ class LookupIndex:
         """Create the index of one task."""
         self._plan = plan
         self._partitions: dict[str, int] = {}
-        self._targets: dict[str, TargetGroups] = {}
+        self._inserted: dict[str, int] = {}
         self.groups = GroupNumbers()
 
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:  # noqa: ARG002
@@ -148,9 +150,10 @@ class LookupIndex:
             self.groups.keep_indexed(_ids(partition, number[told]), unique.take(pa.array(told, pa.int64())))
         new = np.flatnonzero(number == ABSENT)
         if len(new):
-            if partition not in self._targets:
-                self._targets[partition] = self._plan.inserts.targets(partition, len(new))
-            number[new] = self._targets[partition].of(unique.take(pa.array(new, pa.int64())))
+            before = self._inserted.get(partition, 0)
+            targets = self._plan.inserts.targets(partition, len(new), before)
+            number[new] = targets.of(unique.take(pa.array(new, pa.int64())))
+            self._inserted[partition] = before + len(new)
         places: Int64s = np.asarray(pc.index_in(keys, value_set=unique), np.int64)
         copied, nth = pairs_of(places, found.again)
         copies = self.groups.add(_ids(partition, found.others[nth]))

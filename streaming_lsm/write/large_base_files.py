@@ -18,7 +18,7 @@ def warn_of_large_base_files(stats: Iterable[WriteStat], table: TableConfig, opt
     """Log one warning if an action wrote base files of more than `hoodie.parquet.max.file.size` bytes.
 
     A bucket has one base file of any size, and the number of buckets is fixed, so the warning names the command that
-    copies the rows to a table with more of them.
+    copies the rows to a table with more of them. Without buckets files end by themselves.
 
     Args:
         stats: the write stats of the action.
@@ -28,7 +28,7 @@ def warn_of_large_base_files(stats: Iterable[WriteStat], table: TableConfig, opt
     """
     limit = options[config.BASE_MAX_BYTES]
     large = [stat for stat in stats if stat.log_version is None and stat.total_bytes > limit]
-    if not large:
+    if not large or not table.has_buckets:
         return
     largest = max(large, key=lambda stat: stat.total_bytes)
     _LOG.warning(

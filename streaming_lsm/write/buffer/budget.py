@@ -62,6 +62,11 @@ class Budget:
         """Pending rows that may stay in memory while spilled runs are merged, sorting memory included."""
         return self.total // 8
 
+    @property
+    def beside_keyed(self) -> Budget:
+        """Budget of the rows whose file groups are found, while the others are read from their runs."""
+        return Budget(self.total // 2)
+
 
 class Meter:
     """Counts bytes in use by part, and keeps the peak of their sum."""

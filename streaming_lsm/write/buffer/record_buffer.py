@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
+from collections.abc import Iterator
+from itertools import groupby
 from operator import attrgetter
 
 import pyarrow as pa
@@ -11,24 +11,19 @@ import pyarrow as pa
 from streaming_lsm.format.table.file_names import BucketId
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.dedup import Deduplicator, FileGroupChanges
+from streaming_lsm.write.buffer.keyed_events import KeyedEvents
 from streaming_lsm.write.buffer.pending_batches import PendingBatches
 from streaming_lsm.write.buffer.row_sizes import row_sizes
-from streaming_lsm.write.buffer.sorting import (
-    ORDER_BYTES,
-    SORT_BYTES,
-    EventRun,
-    MemoryRun,
-    merged_batches,
-    merged_blocks,
-    reduced,
-    sort_events,
-)
-from streaming_lsm.write.buffer.spilled_run import SpilledRun
+from streaming_lsm.write.buffer.run_store import RunStore
+from streaming_lsm.write.buffer.sorting import ORDER_BYTES, MemoryRun, SortedEvents, reduced, sort_events
 from streaming_lsm.write.intake.event_shape import codes
 from streaming_lsm.write.intake.events import EventIntake, Intake
 from streaming_lsm.write.intake.tombstones import LastEvents
 from streaming_lsm.write.numbers import Timed
 from streaming_lsm.write.plan import WritePlan
+
+_BLOCKS_OF_A_FILE = 8
+"""Least number of blocks in a file that ends at its size."""
 
 
 class RecordBuffer:
@@ -43,7 +38,6 @@ class RecordBuffer:
         rows_in: events taken in.
         rows_added: deletes of rows that move, and copies of events for further rows of their keys.
         rows_kept, rows_deleted: rows and deletes handed over.
-        spilled_bytes: bytes written to disk.
         unordered_deletes: whether some events are deletes without an ordering value.
     """
 
@@ -51,13 +45,21 @@ class RecordBuffer:
         """Create an empty buffer for one task of `plan`; `intake` checks its batches, by default an `EventIntake`."""
         self.budget = Budget(plan.buffer_bytes)
         self.meter = Meter()
-        self.rows_in = self.rows_added = self.rows_kept = self.rows_deleted = self.spilled_bytes = 0
+        self.rows_in = self.rows_added = self.rows_kept = self.rows_deleted = 0
         self.unordered_deletes = False
         self._drained: Timed[FileGroupChanges] = Timed(())
         self._plan = plan
         self._intake: Intake = intake or EventIntake(plan)
         self._held = PendingBatches(self._intake.shape.schema, self.budget)
-        self._runs: list[SpilledRun] = []
+        self._runs = RunStore(plan, self._intake.shape, self.budget, self.meter)
+        self._keyed: KeyedEvents | None = None
+        if self._intake.settles:
+            self._keyed = KeyedEvents(plan, self._intake.shape, self.budget, self.meter)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes written to disk."""
+        return self._runs.spilled_bytes + (0 if self._keyed is None else self._keyed.spilled_bytes)
 
     @property
     def drain_seconds(self) -> float:
@@ -89,11 +91,10 @@ class RecordBuffer:
             return
         events = self._intake.check(batch)
         self.rows_in += batch.num_rows
-        for part in self._held.parts(events):
-            if self._held.rows and not self._held.takes(part):
-                self._spill()
-            self._held.add(part)
-            self.meter.count("events", self._held.bytes)
+        if self._keyed is None:
+            self._hold(events)
+        else:
+            self._keyed.add(events)
 
     def drain(self) -> Iterator[tuple[BucketId, Iterator[FileGroupChanges]]]:
         """Drain the buffer by file group; the blocks of a group are valid until the next group is requested.
@@ -101,12 +102,15 @@ class RecordBuffer:
         The blocks of a group ascend by key, and no key is in two of them.
 
         Raises:
+            CorruptFileError: see `Intake.settled`.
             StorageError: see `append`.
         """
         self._drained = Timed(self._blocks())
         return groupby(self._drained, key=attrgetter("group"))
 
     def _blocks(self) -> Iterator[FileGroupChanges]:
+        if self._keyed is not None:
+            self._settle(self._keyed)
         # Release the pool between blocks when memory is tight, as it keeps pages of each size; otherwise reuse its
         # pages, which is faster than touching new ones.
         tight = bool(self._runs) or self._held.bytes > self.budget.beside_runs
@@ -120,118 +124,68 @@ class RecordBuffer:
                 pa.default_memory_pool().release_unused()
         self.close()
 
+    def _settle(self, keyed: KeyedEvents) -> None:
+        """Find the file groups of the events, all events of a key at once."""
+        if keyed.is_spilled:
+            self._held = PendingBatches(self._intake.shape.schema, self.budget.beside_keyed)
+        for events in keyed.tables():
+            self.rows_added -= len(events)
+            for part in self._intake.settled(events):
+                self.rows_added += len(part)
+                for batch in part.to_batches():
+                    self._hold(batch)
+
+    def _hold(self, events: pa.RecordBatch) -> None:
+        """Hold events whose file groups are known; spill those that there is no room for beside them."""
+        for part in self._held.parts(events):
+            if self._held.rows and not self._held.takes(part):
+                self._spill()
+            self._held.add(part)
+            self.meter.count("events", self._held.bytes)
+
     def _from_memory(self) -> Iterator[FileGroupChanges]:
         self.meter.count("sort", self._held.sorting - self._held.bytes)
-        settled = self._settled()
-        parts = [next(settled)]
-        for part in settled:
-            parts.append(part)
-            if sum(2 * one.nbytes + SORT_BYTES * len(one) for one in parts) > self.budget.total // 2:
-                self._keep(self._sorted_runs(chain(_released(parts), settled)))
-                yield from self._merged()
-                return
-        events = parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
-        del parts
+        events = self._held.take()
         found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
         self.meter.count("sort", ORDER_BYTES * len(events))
         deduplicator = Deduplicator(self._plan, self._intake.shape, events, stay=True)
         self.unordered_deletes |= deduplicator.has_unordered_deletes
-        for code, block in found.blocks(codes(events), row_sizes(events), self.budget.block):
+        for code, block in self._cut(events, found):
             yield deduplicator.deduplicate(self._intake.groups[code], block)
 
     def _merged(self) -> Iterator[FileGroupChanges]:
-        shape = self._intake.shape
         if self._held.sorting > self.budget.beside_runs:
             self._spill()
-        runs: list[EventRun] = [*self._runs]
-        if self._held.rows:
-            held = self._held_runs()
-            first = next(held)
-            self._keep(held)
-            runs = [*self._runs, first]
-        for code in sorted({code for run in runs for code in run.codes}):
-            for events, found in merged_blocks(runs, code, shape, self.budget.block):
-                self._count_loaded(events)
-                deduplicator = Deduplicator(self._plan, shape, events, stay=False)
-                self.unordered_deletes |= deduplicator.has_unordered_deletes
-                yield deduplicator.deduplicate(self._intake.groups[code], found)
+        newest = [self._held_run()] if self._held.rows else []
+        for _, events, found in self._runs.blocks(*newest):
+            deduplicator = Deduplicator(self._plan, self._intake.shape, events, stay=False)
+            self.unordered_deletes |= deduplicator.has_unordered_deletes
+            for code, block in self._cut(events, found):
+                yield deduplicator.deduplicate(self._intake.groups[code], block)
+
+    def _cut(self, events: pa.Table, found: SortedEvents) -> Iterator[tuple[int, SortedEvents]]:
+        """Cut sorted events into blocks; without buckets, files end after a block."""
+        size = self.budget.block
+        if not self._plan.config.has_buckets:
+            size = min(size, self._plan.files.group_bytes // _BLOCKS_OF_A_FILE)
+        return found.blocks(codes(events), row_sizes(events), size)
 
     def _spill(self) -> None:
-        """Sort the pending events into a run on disk. Too many runs are merged."""
+        """Sort the pending events into a run on disk."""
         self.meter.count("sort", self._held.sorting - self._held.bytes)
-        self._keep(self._held_runs())
+        self._runs.keep([self._held_run()])
         pa.default_memory_pool().release_unused()
 
-    def _merge_runs(self) -> None:
-        """Compact runs by size tiers: merge the newest runs with older ones no larger than their sum.
-
-        Only adjacent runs are merged, so that the runs stay in order of arrival.
-        """
-        first = len(self._runs) - self.budget.fan_in // 2
-        while first and self._runs[first - 1].bytes <= sum(run.bytes for run in self._runs[first:]):
-            first -= 1
-        merging = self._runs[first:]
-        batches = merged_batches(
-            merging, self._intake.shape, self._plan.reducing_rule, self.budget.batch, self._count_loaded
-        )
-        self._runs[first:] = [self._written(batches)]
-        for run in merging:
-            run.close()
-        self.meter.count("runs", 0)
-
-    def _written(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> SpilledRun:
-        run = SpilledRun(self._plan.spill_folder, self._intake.shape.schema, batches)
-        self.spilled_bytes += run.bytes
-        return run
-
-    def _held_runs(self) -> Iterator[MemoryRun]:
-        """Remove the pending events and yield them as sorted runs, without those that can no longer count."""
-        return self._sorted_runs(self._settled())
-
-    def _settled(self) -> Iterator[pa.Table]:
-        """Remove the pending events and find their file groups; see `Intake.settled`."""
-        events = self._held.take()
-        self.rows_added -= len(events)
-        for part in self._intake.settled(events):
-            self.rows_added += len(part)
-            yield part
-
-    def _sorted_runs(self, parts: Iterable[pa.Table]) -> Iterator[MemoryRun]:
-        rule = self._plan.reducing_rule
-        for events in parts:
-            found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
-            order = found.order if rule is None else reduced(events, found, rule)
-            yield MemoryRun(events, order, self.budget.batch)
-
-    def _keep(self, runs: Iterable[MemoryRun]) -> None:
-        """Write runs to disk. Too many are merged."""
-        for run in runs:
-            if len(self._runs) >= self.budget.fan_in:
-                self._merge_runs()
-            self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
-        # Without the events, which are held as long as there may be more runs of them.
-        self.meter.count("events", 0)
-        self.meter.count("sort", 0)
-        if len(self._runs) >= self.budget.fan_in:
-            self._merge_runs()
-
-    def _count_loaded(self, events: pa.Table) -> None:
-        """Count the memory of merging loaded `events`: the events, their joined copy, sorting and gathering.
-
-        One key that has more than its share of them is loaded whole.
-        """
-        usual = 4 * max(len(self._runs) * self.budget.batch, self.budget.block)
-        self.meter.count("runs", max(usual, 2 * events.nbytes + SORT_BYTES * len(events)))
+    def _held_run(self) -> MemoryRun:
+        """Remove the pending events and return them as a sorted run, without those that can no longer count."""
+        events, rule = self._held.take(), self._plan.reducing_rule
+        found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
+        order = found.order if rule is None else reduced(events, found, rule)
+        return MemoryRun(events, order, self.budget.batch)
 
     def close(self) -> None:
         """Drop all events and delete the files of spilled runs."""
-        for run in self._runs:
-            run.close()
-        self._runs.clear()
+        if self._keyed is not None:
+            self._keyed.close()
+        self._runs.close()
         self.meter.clear()
-
-
-def _released(parts: list[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables, and keep none."""
-    while parts:
-        yield parts.pop(0)

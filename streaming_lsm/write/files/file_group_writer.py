@@ -62,14 +62,14 @@ class FileGroupWriter:
             log: NativeLogWriter | InlineLogWriter | None = None
             version, part, splits = 1, 0, self._plan.may_be_split(group)
             for block in blocks:
-                rows, deletes, earlier_deletes = (
-                    block_with_meta(self._plan, block, self._sequence),
-                    block.deletes.slice(0, 0) if splits else block.deletes,
-                    block.earlier_deletes.slice(0, 0) if splits else block.earlier_deletes,
-                )
                 if splits and self._is_full(base, log):
                     yield from self._finish(group, base, log)
                     base, log, version, part = None, None, 1, part + 1
+                rows, deletes, earlier_deletes = (
+                    block_with_meta(self._plan, block, self._sequence, part),
+                    block.deletes.slice(0, 0) if splits else block.deletes,
+                    block.earlier_deletes.slice(0, 0) if splits else block.earlier_deletes,
+                )
                 if base is None and log is None and self._begins_base(group, rows, deletes, earlier_deletes):
                     base = files.enter_context(self._open_base(group, part))
                 if base is not None:

@@ -197,10 +197,16 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
         yield path
 
 
-def block_with_meta(plan: WritePlan, block: FileGroupChanges, sequence: SequenceNumbers) -> pa.Table:
+def block_with_meta(plan: WritePlan, block: FileGroupChanges, sequence: SequenceNumbers, part: int = 0) -> pa.Table:
     """Add the meta columns of a log to the block's rows; a base file writer sets its own file name.
 
     See docs/format/01-table.md, "Record columns".
+
+    Args:
+        plan: the batch being written.
+        block: the rows.
+        sequence: numbers them.
+        part: see `WritePlan.file_id`.
     """
     return add_meta_columns(
         block.rows,
@@ -208,5 +214,5 @@ def block_with_meta(plan: WritePlan, block: FileGroupChanges, sequence: Sequence
         instant=plan.instant,
         sequence=sequence,
         partition=block.group[0],
-        file_name=plan.file_id(block.group),
+        file_name=plan.file_id(block.group, part),
     )

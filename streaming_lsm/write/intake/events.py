@@ -39,12 +39,17 @@ class Intake(Protocol):
         """The last event of each topic partition so far."""
         ...
 
+    @property
+    def settles(self) -> bool:
+        """Whether the file groups of checked events are yet to be found."""
+        ...
+
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Check a batch and return the events that count."""
         ...
 
     def settled(self, events: pa.Table) -> Iterator[pa.Table]:
-        """Find the file groups of the events of a run; they have one chunk a column.
+        """Find the file groups of events, which have one chunk a column; no event of their keys comes later.
 
         Returns:
             The events; then, some at a time, copies of those of keys that have rows in further file groups, for these.
@@ -62,6 +67,7 @@ class EventIntake:
 
     Attributes:
         shape: the events' columns.
+        settles: whether the keys of checked events are yet to be looked up.
         sorted_runs: whether each batch is sorted: they come as they are.
         last_events: the last event of each topic partition so far, that before the batch included.
     """
@@ -71,6 +77,7 @@ class EventIntake:
         self._plan = plan
         self._index = index_of(plan.config, plan.lookup)
         self._moves = partition_moves(plan, self._index)
+        self.settles = isinstance(self._index, LookupIndex)
         self._row_schema = pa.schema([field.with_nullable(True) for field in plan.schema])
         self.shape = EventShape.of(plan)
         self.sorted_runs = False
@@ -99,7 +106,7 @@ class EventIntake:
         return events.filter(pa.array(~repeats)) if repeats.any() else events
 
     def settled(self, events: pa.Table) -> Iterator[pa.Table]:
-        """Find the file groups of the events of a run; see `Intake.settled`.
+        """Find the file groups of events; see `Intake.settled`.
 
         Raises:
             CorruptFileError: a file of the table, in which keys are looked up, is missing or damaged.
@@ -158,7 +165,7 @@ class EventIntake:
 
 
 def settled_events(events: pa.Table, located: Int64s, index: Index, moves: PartitionMoves | None) -> Iterator[pa.Table]:
-    """Set the file groups of the events of a run; see `Intake.settled`.
+    """Set the file groups of events; see `Intake.settled`.
 
     Args:
         events: one chunk a column.

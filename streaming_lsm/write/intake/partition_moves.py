@@ -1,4 +1,4 @@
-"""Settle the events of a run where a global index looks a key up in all partitions.
+"""Settle events where a global index looks a key up in all partitions.
 
 A key *moves* if its row is in one partition and the event that wins in another: then the row is deleted in the one and
 inserted in the other, or, if rows do not move, updated where it is. See docs/indexes.md.
@@ -7,7 +7,7 @@ inserted in the other, or, if rows do not move, updated where it is. See docs/in
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,11 @@ from streaming_lsm.write.intake.event_shape import ARRIVAL, CODE, FLAGS, codes, 
 
 @dataclass(frozen=True)
 class _Run:
-    """The events of a run.
+    """Some events.
 
     Attributes:
         events: one chunk a column.
-        keys: its record keys, ascending, each once.
+        keys: their record keys, ascending, each once.
         place: int64 (events,), places in `keys`.
         located: int64 (events,), partitions as the index numbers them.
         order: int64 (events,), events by key and arrival.
@@ -66,16 +66,14 @@ class _Outcome:
     Attributes:
         event: int64 (keys,), the event; `ABSENT` if the row wins.
         earlier: int64 (keys,), the last delete without an ordering value before it; `ABSENT` without one.
-        ordering: the ordering fields of the record, a row for each key.
     """
 
     event: Int64s
     earlier: Int64s
-    ordering: pa.Table
 
 
 class PartitionMoves:
-    """Settles the runs of one task, which has all events of its record keys."""
+    """Settles the events of one task, which has all events of its record keys."""
 
     def __init__(self, rule: MergeRule, index: LookupIndex, *, moves: bool) -> None:
         """Start the task.
@@ -86,10 +84,9 @@ class PartitionMoves:
             moves: whether rows move to the partition of the event that wins.
         """
         self._rule, self._index, self._moves = rule, index, moves
-        self._settled: tuple[pa.StringArray, LiveKeys] | None = None
 
     def settled(self, events: pa.Table) -> Iterator[pa.Table]:
-        """Find the file groups of the events of a run; deletes of rows that move are added.
+        """Find the file groups of all events of some keys; deletes of rows that move are added.
 
         Returns:
             See `Intake.settled`.
@@ -101,14 +98,13 @@ class PartitionMoves:
             yield events
             return
         run = _Run.of(events)
-        live = self._known(run.keys)
+        live = self._index.find_live(run.keys)
         outcome = self._outcome(run, live) if self._rule.takes_winner else None
         # A key without a row has an event that wins.
         decides = run.last if outcome is None else np.where(outcome.event == ABSENT, run.last, outcome.event)
         home = np.where(live.partition == ABSENT, run.located[decides], live.partition)
         if not self._moves or outcome is None:
             groups = self._groups(run, live, np.arange(len(run.place)), home[run.place])
-            self._remember(run.keys, live._replace(partition=home, group=groups[run.last]))
             yield _with(events, CODE, pa.array(groups))
             yield from _copied(run, live.further)
             return
@@ -116,51 +112,9 @@ class PartitionMoves:
         moving[run.place[run.located != home[run.place]]] = True
         stay = np.flatnonzero(~moving[run.place])
         of_stay = self._groups(run, live, stay, run.located[stay])
-        parts, of_moved = self._moved(run, live, outcome, moving)
-        after = np.full(len(run.keys), ABSENT, np.int64)
-        after[run.place[stay]] = of_stay
-        after[moving] = of_moved[moving]
-        of_further, left = self._of_further_rows(run, live.further)
-        self._remember(run.keys, self._after(run, live, outcome, after)._replace(further=left))
-        yield pa.concat_tables([run.take(stay, of_stay), *parts]).combine_chunks()
-        yield from of_further
-
-    def _known(self, keys: pa.StringArray) -> LiveKeys:
-        """Return the live rows of keys, those of the runs before included."""
-        live = self._index.find_live(keys)
-        if self._settled is None:
-            return live
-        known, settled = self._settled
-        found = pc.index_in(keys, value_set=known)
-        place = np.asarray(pc.fill_null(found, ABSENT), np.int64)
-        here = place != ABSENT
-        partition, group = (np.where(here, new[place], old) for new, old in zip(settled[:2], live[:2], strict=True))
-        both = pa.concat_tables([live.ordering, settled.ordering])
-        rows = np.where(here, len(keys) + place, np.arange(len(keys)))
-        asked = np.full(len(known), ABSENT, np.int64)
-        asked[place[here]] = np.flatnonzero(here)
-        further = FurtherRows.joined(
-            [
-                live.further.take(np.flatnonzero(~here[live.further.place])),
-                _placed(settled.further, asked),
-            ]
-        )
-        return LiveKeys(partition, group, both.take(pa.array(rows, pa.int64())), further)
-
-    def _remember(self, keys: pa.StringArray, live: LiveKeys) -> None:
-        if self._settled is None:
-            self._settled = keys, live
-            return
-        known, before = self._settled
-        left = np.flatnonzero(np.asarray(pc.invert(pc.is_in(known, value_set=keys))))
-        rows = pa.array(left, pa.int64())
-        ordering = pa.concat_tables([before.ordering.take(rows), live.ordering])
-        partition, group = (np.append(old[left], new) for old, new in zip(before[:2], live[:2], strict=True))
-        place = np.full(len(known), ABSENT, np.int64)
-        place[left] = np.arange(len(left))
-        own = replace(live.further, place=live.further.place + len(left))
-        further = FurtherRows.joined([_placed(before.further, place), own])
-        self._settled = pa.concat_arrays([known.take(rows), keys]), LiveKeys(partition, group, ordering, further)
+        moved = self._moved(run, live, outcome, moving)
+        yield pa.concat_tables([run.take(stay, of_stay), *moved]).combine_chunks()
+        yield from self._of_further_rows(run, live.further)
 
     def _groups(self, run: _Run, live: LiveKeys, positions: Int64s, partitions: Int64s) -> Int64s:
         """Find the file groups of events in given partitions: those of their live rows, or what the index finds."""
@@ -190,12 +144,10 @@ class PartitionMoves:
         winner = order[folded.winner]
         earlier = np.where(folded.unordered_delete == ABSENT, count + ABSENT, order[folded.unordered_delete])
         events = np.maximum(winner - count, ABSENT)
-        rows = ordering.take(pa.array(winner, pa.int64()))
-        return _Outcome(events, np.maximum(earlier - count, ABSENT), rows)
+        return _Outcome(events, np.maximum(earlier - count, ABSENT))
 
-    def _moved(self, run: _Run, live: LiveKeys, outcome: _Outcome, moving: Flags) -> tuple[list[pa.Table], Int64s]:
-        """Return the events of the keys that move, and the file group of each winning row, int64 (keys,)."""
-        after = live.group.copy()
+    def _moved(self, run: _Run, live: LiveKeys, outcome: _Outcome, moving: Flags) -> list[pa.Table]:
+        """Return the events of the keys that move."""
         keys = np.flatnonzero(moving & (outcome.event != ABSENT))
         events = outcome.event[keys]
         is_delete, lives = deleted_flags(run.events)[events], live.group[keys] != ABSENT
@@ -203,37 +155,22 @@ class PartitionMoves:
         leaves = lives & ~stays
         inserted = ~stays & ~is_delete
         groups = self._groups(run, live, events[inserted], run.located[events[inserted]])
-        after[keys[inserted]] = groups
         earlier = keys[stays & (outcome.earlier[keys] != ABSENT)]
-        parts = [
+        return [
             run.take(outcome.earlier[earlier], live.group[earlier]),
             run.take(events[stays], live.group[keys[stays]]),
             _as_deletes(run.take(events[leaves], live.group[keys[leaves]]), self._rule),
             run.take(events[inserted], groups),
         ]
-        return parts, after
 
-    def _after(self, run: _Run, live: LiveKeys, outcome: _Outcome, groups: Int64s) -> LiveKeys:
-        """Return where the rows of the keys are after the run."""
-        is_event = outcome.event != ABSENT
-        deleted = is_event & deleted_flags(run.events)[outcome.event]
-        partition = np.where(is_event, run.located[outcome.event], live.partition)
-        gone = deleted | (groups == ABSENT)
-        return live._replace(
-            partition=np.where(gone, ABSENT, partition), group=np.where(gone, ABSENT, groups), ordering=outcome.ordering
-        )
-
-    def _of_further_rows(self, run: _Run, further: FurtherRows) -> tuple[Iterator[pa.Table], FurtherRows]:
-        """Find the events of the further rows of keys, each of which is settled as if it was the only one.
+    def _of_further_rows(self, run: _Run, further: FurtherRows) -> Iterator[pa.Table]:
+        """Yield the events of the further rows of keys, each of which is settled as if it was the only one.
 
         An event that wins updates the row, or deletes it if it is of another partition: there it is inserted anyway, as
-        it wins over the row with the smallest ordering value, too.
-
-        Returns:
-            The events, as many at a time as there are in the run; and the further rows that are left.
+        it wins over the row with the smallest ordering value, too. As many are yielded at a time as `run` has.
         """
         if not len(further.place):
-            return iter(()), further
+            return
         nth, of_rows, live = self._as_keys(run, further)
         outcome = self._outcome(of_rows, live)
         won = outcome.event != ABSENT
@@ -241,16 +178,11 @@ class PartitionMoves:
         deleted = won & deleted_flags(run.events)[event]
         stays = won & (deleted | (run.located[event] == further.partition))
         leaves = won & ~stays
-        left = replace(further, ordering=outcome.ordering).take(np.flatnonzero(~(leaves | deleted)))
-
-        def events() -> Iterator[pa.Table]:
-            for found, rows in ((earlier, stays & (earlier != ABSENT)), (event, stays), (event, leaves)):
-                places = np.flatnonzero(rows)
-                for some in parts_of(len(places), len(run.place)):
-                    taken = run.take(found[places[some]], further.group[places[some]])
-                    yield (_as_deletes(taken, self._rule) if rows is leaves else taken).combine_chunks()
-
-        return events(), left
+        for found, rows in ((earlier, stays & (earlier != ABSENT)), (event, stays), (event, leaves)):
+            places = np.flatnonzero(rows)
+            for some in parts_of(len(places), len(run.place)):
+                taken = run.take(found[places[some]], further.group[places[some]])
+                yield (_as_deletes(taken, self._rule) if rows is leaves else taken).combine_chunks()
 
     def _as_keys(self, run: _Run, further: FurtherRows) -> tuple[Int64s, _Run, LiveKeys]:
         """Take each further row for a key of its own that has the events of its key.
@@ -268,12 +200,6 @@ class PartitionMoves:
         of_rows = _Run(events.combine_chunks(), keys, nth, run.located[rows], order, last)
         nothing = further.take(no_places())
         return rows, of_rows, LiveKeys(further.partition, further.group, further.ordering, nothing)
-
-
-def _placed(further: FurtherRows, places: Int64s) -> FurtherRows:
-    """Give further rows the places of their keys elsewhere, int64 (keys,), and leave out those of `ABSENT` ones."""
-    place = places[further.place]
-    return replace(further, place=place).take(np.flatnonzero(place != ABSENT))
 
 
 def _copied(run: _Run, further: FurtherRows) -> Iterator[pa.Table]:

@@ -35,6 +35,7 @@ from streaming_lsm.index.table_index import index_of
 from streaming_lsm.keys.bucket import java_string_hash
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.budget import Budget, Meter
+from streaming_lsm.write.buffer.keyed_events import KeyedEvents
 from streaming_lsm.write.buffer.pending_batches import PendingBatches
 from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.buffer.row_sizes import cuts, row_sizes
@@ -142,13 +143,16 @@ class _SentRuns:
     def _run(self) -> Iterator[pa.RecordBatch]:
         """Sort the pending events and yield to each task the cells of its rows."""
         self._meter.count("sort", self._held.sorting - self._held.bytes)
-        held = self._held.take()
-        self.rows_added -= len(held)
-        for events in self._intake.settled(held):
-            self.rows_added += len(events)
-            yield from self._sent(events)
+        yield from self.settle(self._held.take())
         self._meter.count("sort", 0)
         self._meter.count("events", 0)
+
+    def settle(self, found: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Find the file groups of events, and yield the cells of these."""
+        self.rows_added -= len(found)
+        for events in self._intake.settled(found):
+            self.rows_added += len(events)
+            yield from self._sent(events)
 
     def _sent(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
         order = self._order(events) if self._sorts or _repeats(events) else None
@@ -254,9 +258,14 @@ def settle_received(
     """
     receiver = RunReceiver(plan)
     runs = _SentRuns(plan, receiver, tasks, source, by_file_group, sorts=True)
-    for events in receiver.receive(cells):
-        yield from runs.add(events)
-    yield from runs.finish()
+    keyed = KeyedEvents(plan, receiver.shape, Budget(plan.buffer_bytes), Meter())
+    try:
+        for events in receiver.receive(cells):
+            keyed.add(events)
+        for found in keyed.tables():
+            yield from runs.settle(found)
+    finally:
+        keyed.close()
     reports = receiver.sent
     if reports:
         first = reports[0].numbers
@@ -309,6 +318,7 @@ class RunReceiver:
         shape: columns of the events.
         sorted_runs: whether all of them came sorted.
         last_events: the last event of each topic partition, as the senders that report here saw it.
+        settles: whether the task finds the file groups of the events.
         sent: what those senders had to say.
         live_groups: the live file groups that this task writes, where they do not come with the plan.
     """
@@ -324,6 +334,7 @@ class RunReceiver:
         self._received = GroupNumbers()
         index = None if plan.lookup is None else index_of(plan.config, plan.lookup)
         self._index = index if isinstance(index, LookupIndex) else None
+        self.settles = self._index is not None
         self._moves = None if self._index is None else partition_moves(plan, self._index)
         self.live_groups: TaskFileGroups | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,12 +44,27 @@ def test_new_keys_fill_the_smallest_groups_first_and_then_begin_new_ones() -> No
     inserts = InsertGroups(SIZES, {"p": [(4, 100), (2, 500)]}, {"p": 7})
     assert inserts.targets("p", 80).numbers.tolist() == [4]
     assert inserts.targets("p", 100).numbers.tolist() == [4, 2]
-    assert inserts.targets("p", 350).numbers.tolist() == [4, 2, 7, 8, 9]
+    # One task writes as many files as it needs in one new group; several agree on groups by the expected rows.
+    assert inserts.targets("p", 350).numbers.tolist() == [4, 2, 7]
+    assert replace(inserts, rows=350).targets("p", 1).numbers.tolist() == [4, 2, 7, 8, 9]
     assert inserts.targets("other", 0).numbers.tolist() == [0]
 
 
+def test_later_keys_go_on_where_those_before_have_ended() -> None:
+    inserts = InsertGroups(SIZES, {"p": [(4, 100), (2, 500)]}, {"p": 7})
+    whole = inserts.targets("p", 300)
+    room = dict(zip(whole.numbers.tolist(), np.diff(whole.ends, prepend=0).tolist(), strict=True))
+    taken = dict.fromkeys(room, 0)
+    for first in range(0, 300, 10):
+        for number in inserts.targets("p", 10, before=first).of(rows(first, 10)["k"].combine_chunks()).tolist():
+            taken[number] += 1
+    assert sum(taken.values()) == 300
+    for number, count in taken.items():
+        assert abs(count - room[number]) < 10
+
+
 def test_each_group_gets_about_the_rows_that_it_has_room_for() -> None:
-    chosen = InsertGroups(SIZES, {"p": [(4, 100), (2, 500)]}, {"p": 7}).targets("p", 350).of(keys(35_000))
+    chosen = InsertGroups(SIZES, {"p": [(4, 100), (2, 500)]}, {"p": 7}, rows=350).targets("p", 350).of(keys(35_000))
     shares = dict(zip(*np.unique(chosen, return_counts=True), strict=True))
     assert shares[4] == pytest.approx(9000, rel=0.1)
     assert shares[2] == pytest.approx(5000, rel=0.1)
@@ -282,7 +298,9 @@ def test_bloom_opens_the_files_with_a_key_by_the_filters_of_the_metadata_table(
         "hoodie.parquet.max.file.size": 60_000,
         "hoodie.parquet.small.file.limit": 0,
     }
-    LsmTable.create(tmp_path, rows(0, 1).schema, options).upsert(rows(0, 300))
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, options)
+    for first in (0, 100, 200):
+        table.upsert(rows(first, 100))
     table = LsmTable(tmp_path, {**options, "hoodie.bloom.index.use.metadata": True})
     table.upsert(rows(300, 10))
     groups = len(table.file_slices())
