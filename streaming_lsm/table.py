@@ -346,6 +346,8 @@ class LsmTable(WritableTable):
         identity = BatchIdentity.of_batch(self.options, batch_id)
 
         def write(attempt: Attempt) -> Instant | None:
+            if attempt.met_clustering:
+                self.prepare_write()
             with self.transaction(identity, alone=attempt.alone, operation=operation) as tx:
                 data = None if tx.already_committed else rows()
                 if data is None:

@@ -35,6 +35,7 @@ from streaming_lsm.schema import to_avro
 from streaming_lsm.schema_evolution import ADD, SchemaRules
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.compaction.operation_choice import check_hybrid
+from streaming_lsm.services.context import Engine
 from streaming_lsm.table_options import ambiguous_keys, index_options
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import load_properties
@@ -181,12 +182,16 @@ class WritableTable(MaintainedTable):
         self.config = self.change_version(self.options[config.TABLE_VERSION]).config
         self.__dict__.pop("services", None)
 
-    def prepare_write(self) -> None:
+    def prepare_write(self, engine: Engine | None = None) -> None:
         """Do what need not be done while the table's lock is held; call it before `transaction`.
 
         The live file groups are listed, once. If the write before this one failed, or this is the first one, the
         timeline is archived as far as it is due: a writer that fails again and again leaves a rollback each time, and
-        archives nothing after its writes.
+        archives nothing after its writes. And with inline clustering those that are planned are run: one that a dead
+        process has left refuses writes, after which it would be run.
+
+        Args:
+            engine: runs the clusterings; None for that of the table.
         """
         if self._groups.are_listed and not self._is_uncommitted:
             return
@@ -196,6 +201,7 @@ class WritableTable(MaintainedTable):
             if not self._groups.are_listed:
                 self._groups.refresh(self._context.view(timeline))
             self.services.archive_inline(timeline)
+            self.services.finish_clusterings(timeline, engine or self._engine)
             self._is_uncommitted = False
 
     def plan(

@@ -153,6 +153,14 @@ class TableServices:
         if self._context.options[config.TTL_INLINE] and self.expiry.may_be_due():
             self._guarded("deleting expired partitions", lambda: expire() is not None)
 
+    def finish_clusterings(self, timeline: Timeline, engine: Engine) -> None:
+        """Run the clusterings that dead processes have left, before a write that they would refuse.
+
+        Nothing is done without inline clustering; errors are logged and not raised.
+        """
+        if self._context.options[config.CLUSTER_INLINE]:
+            self._guarded("clustering", lambda: self._run_planned_clusterings(timeline, engine))
+
     def archive_inline(self, timeline: Timeline, *, reload: bool = False) -> None:
         """Archive if it is due, as the options say; errors are logged and not raised.
 
@@ -273,21 +281,25 @@ class TableServices:
         """Run and schedule clusterings; returns whether the timeline was changed."""
         current = self._context.load_timeline() if reload else timeline
         inline = self._context.options[config.CLUSTER_INLINE]
-        planned = self._clustering_attempts.due(pending_clusterings(current)) if inline else []
-        if planned:
-            elsewhere = self._context.run_elsewhere(current)
-            for plan in planned:
-                if plan.requested not in elsewhere:
-                    self._attempt_clustering(plan, engine)
-            current = self._context.load_timeline()
+        tried = inline and self._run_planned_clusterings(current, engine)
+        current = self._context.load_timeline() if tried else current
         if not self._next_clustering.is_due(current):
-            return bool(planned)
+            return tried
         scheduled, _ = schedule_clustering(self._context, self._next_clustering.is_due)
         if scheduled is None:
             self._next_clustering.found_nothing(current)
         elif inline:
             self._attempt_clustering(scheduled, engine)
         return True
+
+    def _run_planned_clusterings(self, timeline: Timeline, engine: Engine) -> bool:
+        """Run the clusterings that are planned, and not run by another process; returns whether there were some."""
+        planned = self._clustering_attempts.due(pending_clusterings(timeline))
+        elsewhere = self._context.run_elsewhere(timeline) if planned else frozenset[str]()
+        for plan in planned:
+            if plan.requested not in elsewhere:
+                self._attempt_clustering(plan, engine)
+        return bool(planned)
 
     def _attempt_clustering(self, planned: Instant, engine: Engine) -> None:
         """Run one planned clustering; its failure is logged, so that the other plans run too."""

@@ -110,13 +110,15 @@ class LsmSink:
         rows = self._rows(batch)
         table = self._open(rows.schema)
         table.upgrade_if_asked(table.schema if self._follows_schemas else rows.schema, self._operation)
-        table.prepare_write()
+        table.prepare_write(SparkEngine(batch.sparkSession))
         # A batch that conflicts with another write is written again as a whole.
         write_with_retries(self._options, table.runtime, lambda attempt: self._write(table, rows, identity, attempt))
         # 6. Run table services that are due; their failures are logged and do not fail the batch.
         table.run_services(SparkEngine(batch.sparkSession))
 
     def _write(self, table: LsmTable, rows: BatchRows, identity: BatchIdentity | None, attempt: Attempt) -> None:
+        if attempt.met_clustering:
+            table.prepare_write(SparkEngine(rows.frame.sparkSession))
         with table.transaction(identity, alone=attempt.alone, operation=self._operation) as tx:
             # 2. Skip a committed batch: Spark replays it when the driver died before the checkpoint was written.
             if identity is not None:

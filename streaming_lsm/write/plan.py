@@ -187,11 +187,12 @@ def reduces_keys(operation: str, table: TableConfig, *, wanted: bool) -> bool:
     They are if that is `wanted`. In version 10 also by what writes base files: a reader of the default layout shows
     each row of a base file, so that repeated keys would mean one row in a layout and two in the other
     (docs/format/10-rules.md, "Rule 11"). Up to version 9 also by copy on write, where the rows of a batch are folded
-    before they meet the base row (docs/format/05-merge.md, "Pairwise rule").
+    before they meet the base row (docs/format/05-merge.md, "Pairwise rule"), and by upserts without buckets, whose new
+    keys go to base files.
     """
     if table.version >= CURRENT_VERSION:
         return wanted or operation in BASE_FILES
-    return wanted or table.is_copy_on_write
+    return wanted or table.is_copy_on_write or (operation == UPSERT and not table.has_buckets)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,37 @@ def test_rows_are_the_same_by_one_task_and_by_several(
     assert len(found[1]) > 300
 
 
+@pytest.mark.parametrize("index", ["GLOBAL_SIMPLE", "RECORD_INDEX"])
+def test_rows_move_as_they_came_where_memory_does_not_hold_those_of_a_task(
+    spark: SparkSession, tmp_path: Path, index: str
+) -> None:
+    """Senders sort by partition first, so that the last event of a key may come first."""
+    sink = LsmSink(
+        tmp_path,
+        {
+            **{key: value for key, value in FIXED.items() if "ordering" not in key},
+            "hoodie.index.type": index,
+            "hoodie.record.index.update.partition.path": True,
+            "lsm.write.buffer.bytes": 1 << 20,
+            "lsm.write.shuffle.partitions": 2,
+            "lsm.writer.id": "test",
+        },
+    )
+    # The first row makes FR the first partition.
+    batch = spark.range(0, 16_001, 1, 2).selectExpr(
+        "concat('key-', lpad(cast((id + 1) div 2 as string), 6, '0'), repeat('x', 50)) id",
+        "case when id % 2 = 0 then 'FR' else 'DE' end country",
+        "id ts",
+        "cast(id % 2 as int) qty",
+    )
+    sink(batch, 0)
+    assert sink.numbers(0).spilled_bytes > 0  # type: ignore[union-attr]
+    found = LsmTable(tmp_path).scan(columns=["id", "country", "qty"]).to_arrow()
+    assert found.num_rows == len(found["id"].unique()) == 8001
+    assert set(found["country"].to_pylist()) == {"FR"}
+    assert set(found["qty"].to_pylist()) == {0}
+
+
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_rows_that_stay_in_another_partition_are_found_by_its_column(
     spark: SparkSession, tmp_path: Path, tasks: int

@@ -103,6 +103,21 @@ def test_a_task_decodes_the_file_groups_of_the_partitions_that_it_asks_for() -> 
     assert dict(found) == groups
 
 
+@pytest.mark.parametrize("index", ["SIMPLE", "RECORD_INDEX"])
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_a_new_key_that_comes_twice_is_one_row_if_batches_are_not_combined(
+    tmp_path: Path, version: int, index: str
+) -> None:
+    options = {"hoodie.combine.before.upsert": False, "hoodie.write.table.version": version}
+    table = LsmTable.create(tmp_path, rows(0, 1).schema, {**OPTIONS, **options, "hoodie.index.type": index})
+    table.upsert(pa.concat_tables([rows(0, 3), rows(0, 3, 1), rows(7, 1)]))
+    table.upsert(pa.concat_tables([rows(5, 1), rows(5, 1, 2), rows(2, 1, 3)]))
+    found = table.scan(columns=["k", "v"]).to_arrow().sort_by("k")
+    assert found.column("k").to_pylist() == [f"key-{number:06d}" for number in (0, 1, 2, 5, 7)]
+    assert found.column("v").to_pylist() == [1, 1, 3, 2, 0]
+    assert table.check_indexes().findings == ()
+
+
 def test_a_new_group_ends_at_the_size_of_a_file(tmp_path: Path) -> None:
     sizes = {
         "hoodie.parquet.max.file.size": 200_000,

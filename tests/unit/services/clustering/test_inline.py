@@ -11,7 +11,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.cli.commands import main
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.errors import ClusteringConflict, UnsupportedTable
 from streaming_lsm.service_job.messages import message
 from streaming_lsm.services.plan_worker import Failed
 from tests.support.service_tables import OPTIONS_OF_SERVICES, reopened
@@ -53,6 +53,21 @@ def test_a_writer_that_only_schedules_leaves_one_plan_to_a_job(tmp_path: Path) -
     assert "2 file groups replaced by 1 new one, 2 rows in" in message(done)
     assert list(worker.look()) == []
     assert "none is due by" in worker.idle
+
+
+def test_a_clustering_that_a_dead_process_has_left_is_run_before_a_write_that_it_refuses(tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    writer = reopened(table, **{**CLUSTERED, "hoodie.clustering.inline": True, COMMITS: 100})
+    for ts, has_written in ((1000, False), (1001, True)):
+        changed = rows(*((*row[:2], ts, row[3]) for row in model.values()))
+        assert table.services.schedule_clustering()[0] is not None
+        with pytest.raises(ClusteringConflict):
+            reopened(table, **CLUSTERED).upsert(changed)
+        # Rows that are given once are tried once.
+        writer.upsert(changed if has_written else changed.to_reader())
+        assert (table.timeline.pending, len(clusterings(table))) == ((), 1 + has_written)
+        assert {row[2] for row in shown(table)} == {ts}
+        assert len(shown(table)) == len(model)
 
 
 def test_a_job_schedules_what_is_due_and_tells_what_failed(tmp_path: Path) -> None:
