@@ -81,7 +81,9 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
             f"the settings of table {new.name!r} change when they are stored in {PROPERTIES_PATH}; use names without "
             "special characters"
         )
-    key_generator(new)  # refuses unsupported settings before the table is created
+    # What could not be opened is refused before the table is created.
+    index_options(new, options)
+    key_generator(new)
     from_avro(new.create_schema or "", f"table {new.name!r}")  # refuses a schema that readers could not decode
     choose_provider(storage, options, Runtime())  # refuses one that cannot be used
     over_files = options[config.CREATE_OVER_FILES]
@@ -223,16 +225,36 @@ def with_index(table: TableConfig, options: Options) -> TableConfig:
     return replace(table, num_buckets=options[config.NUM_BUCKETS], hash_fields=fields)
 
 
-def index_options(table: TableConfig) -> dict[str, object]:
-    """List the options that follow from the index of a table, unless others are set."""
+def index_options(table: TableConfig, given: Options) -> dict[str, object]:
+    """List the options that follow from the index of a table, unless others are set.
+
+    Args:
+        table: the table.
+        given: the options with which it is opened.
+
+    Raises:
+        ConfigError: these ask for a record index of another form than that of the table's type.
+    """
     if table.has_buckets:
         return {}
+    _check_record_index(given, table)
     options: dict[str, object] = {config.INDEX_TYPE.key: table.index_type}
     if table.index_type in RECORD_INDEXES:
         by_partition = not table.has_global_index
         option = config.PARTITIONED_RECORD_INDEX if by_partition else config.RECORD_INDEX
         options |= {config.METADATA_ENABLE.key: True, option.key: True}
     return options
+
+
+def _check_record_index(options: Options, table: TableConfig) -> None:
+    if table.index_type not in RECORD_INDEXES or not table.has_global_index:
+        return
+    if options[config.PARTITIONED_RECORD_INDEX]:
+        raise ConfigError(
+            f"{config.PARTITIONED_RECORD_INDEX.key}=true makes a record index of each partition, and "
+            f"{config.INDEX_TYPE.key}={table.index_type} looks keys up in one of all: leave the first out, or choose "
+            "RECORD_LEVEL_INDEX"
+        )
 
 
 def copied_options(table: TableConfig) -> dict[str, object]:

@@ -100,7 +100,7 @@ class WritableTable(MaintainedTable):
     ) -> None:
         """Open a table; see `ReadableTable`."""
         super().__init__(path, options, properties=properties)
-        self.options = Options(index_options(self.config)).merged(self.options)
+        self.options = Options(index_options(self.config, self.options)).merged(self.options)
         check_services(self.options)
         self._groups = LiveFileGroups(numbering_of(self.config))
         self._committed: Timeline | None = None

@@ -262,6 +262,15 @@ def test_the_record_index_alone_tells_where_keys_are(
     assert_locations(tmp_path)
 
 
+def test_a_record_index_of_each_partition_is_refused_for_the_type_that_looks_in_all(tmp_path: Path) -> None:
+    by_partition = {"hoodie.metadata.record.level.index.enable": True}
+    with pytest.raises(ConfigError, match=r"hoodie\.index\.type=RECORD_INDEX looks keys up in one of all"):
+        LsmTable.create(tmp_path, rows(0, 1).schema, {**OPTIONS, "hoodie.index.type": "RECORD_INDEX", **by_partition})
+    LsmTable.create(tmp_path, rows(0, 1).schema, {**OPTIONS, "hoodie.index.type": "RECORD_INDEX"})
+    with pytest.raises(ConfigError, match="or choose RECORD_LEVEL_INDEX"):
+        LsmTable(tmp_path, by_partition)
+
+
 def test_keys_are_found_in_the_files_without_a_record_index(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = LsmTable.create(tmp_path, rows(0, 1).schema, {**OPTIONS, "hoodie.index.type": "RECORD_INDEX"})
     table.upsert(rows(0, 100))
