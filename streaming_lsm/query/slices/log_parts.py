@@ -19,6 +19,7 @@ from streaming_lsm.arrow.columns import pc
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.file_group.data_file import conform, open_log
 from streaming_lsm.file_group.file_system_view import LogFile
+from streaming_lsm.file_group.gone_files import gone_file
 from streaming_lsm.file_group.log_order import logs_of_commits, merge_order
 from streaming_lsm.format.avro.record_reader import decode_data_block, decode_records
 from streaming_lsm.format.column_versions import FileNames, names_at
@@ -110,7 +111,10 @@ class LogBlocks:
         if isinstance(log.name, LogFileName):
             yield self._native(log)
             return
-        content = read_checked(self.storage, log.path)
+        try:
+            content = read_checked(self.storage, log.path)
+        except FileNotFoundError:
+            raise gone_file(self.storage, log.path) from None
         if self.skip_corrupt and MAGIC.startswith(content):
             return  # a failed write created the file and wrote no block
         for block in read_blocks(content, log.path):

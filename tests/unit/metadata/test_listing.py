@@ -165,3 +165,14 @@ def test_the_history_of_the_metadata_table_is_read_once_by_an_open_table(
         reads.append([path for _, path in watched.calls[before:] if path.startswith(history) and "parquet" in path])
     assert reads[0]
     assert reads[1:] == [[], []]
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_a_data_file_that_is_lost_and_listed_is_named(tmp_path: Path, version: int) -> None:
+    options = OPTIONS | EVERY_SECOND | {"hoodie.write.table.version": version}
+    table = LsmTable.create(tmp_path, pa.schema([("id", pa.string()), ("n", pa.int64())]), options)
+    table.upsert(pa.table({"id": ["a"], "n": [1]}))
+    (log,) = table.file_slices()[0].logs
+    (tmp_path / log.path).unlink()
+    with pytest.raises(CorruptFileError, match=f"{log.path}: the file is missing though its instant is completed"):
+        LsmTable(tmp_path, options).scan().to_arrow()
