@@ -38,7 +38,8 @@ class KeyedEvents:
             meter: counts what of it is in use.
         """
         assert plan.lookup is not None
-        self._is_global = plan.lookup.is_global
+        # An insert looks no key up: in another partition it is another row.
+        self._is_global = plan.lookup.is_global and plan.lookup.lookup is not None
         self._rule = plan.reducing_rule
         self._budget, self._meter = budget, meter
         self._held = PendingBatches(shape.schema, budget)

@@ -82,6 +82,20 @@ def test_it_moves_and_deletes_the_same_rows(tmp_path: Path, index: str, ordering
     assert len(found[0]) > 1000
 
 
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert", "upsert"])
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE"])
+def test_a_key_in_two_partitions_is_as_many_rows(tmp_path: Path, index: str, operation: str) -> None:
+    found = []
+    batch = events(5, 10, deletes=0.0).drop_columns(["_lsm_delete"])
+    for buffer in (HELD, SPILLED):
+        options = {**OPTIONS, "hoodie.index.type": index, "lsm.write.buffer.bytes": buffer}
+        table = LsmTable.create(tmp_path / str(buffer), SCHEMA, {**options, "hoodie.table.ordering.fields": "ts"})
+        getattr(table, operation)(pa.Table.from_batches(batch.combine_chunks().to_batches(max_chunksize=700)))
+        found.append(snapshot(tmp_path / str(buffer)))
+    assert found[0] == found[1]
+    assert (len(found[0]) == KEYS) == (index == "GLOBAL_SIMPLE" and operation == "upsert")
+
+
 def test_it_fills_small_groups_before_it_begins_new_ones(tmp_path: Path) -> None:
     limit = 400_000
     options: dict[str, object] = {
