@@ -67,6 +67,7 @@ def _create(arguments: argparse.Namespace) -> None:
     if arguments.by_partition:
         form[config.PARTITIONED_RECORD_INDEX.key] = "true"
     table, name = opened(arguments), arguments.partition
+    _check_form(name, arguments, table)
     table.create_index(name, form)
     made = next(state for state in table.indexes() if state.name == name)
     said = f"created {name}: {counted(made.records, 'record')} in {counted(made.file_groups, 'file group')}"
@@ -84,6 +85,21 @@ def _refuse_others(arguments: argparse.Namespace) -> None:
     ):
         if given and not applies:
             raise ConfigError(f"{flag} says nothing about {name}: leave it out, see lsm index create --help")
+
+
+def _check_form(name: str, arguments: argparse.Namespace, table: LsmTable) -> None:
+    """Check that the arguments, or the options in place of them, name what the index is of."""
+    columns = None if arguments.columns is None else [part.strip() for part in arguments.columns.split(",")]
+    if columns is not None and not all(columns):
+        raise ConfigError(f"--columns {arguments.columns!r}: a name is empty; give names of columns, as in A,B")
+    if not name.startswith((SECONDARY, EXPRESSION)):
+        return
+    if columns is None and not table.options.is_set(_columns_option(name)):
+        raise ConfigError(f"{name} is an index of one column: name it by --columns")
+    if columns is not None and len(columns) > 1:
+        raise ConfigError(f"--columns {arguments.columns}: {name} is an index of one column")
+    if name.startswith(EXPRESSION) and not (arguments.function or table.options.is_set(config.EXPRESSION_FUNCTION)):
+        raise ConfigError(f"{name} is an index of an expression: name its function by --function, see --help")
 
 
 def _columns_option(partition: str) -> Option[Any]:

@@ -64,16 +64,13 @@ def test_rows_are_the_same_by_one_task_and_by_several(
     assert len(found[1]) > 300
 
 
-@pytest.mark.parametrize("index", ["GLOBAL_SIMPLE", "RECORD_INDEX"])
-def test_rows_move_as_they_came_where_memory_does_not_hold_those_of_a_task(
-    spark: SparkSession, tmp_path: Path, index: str
-) -> None:
+def test_rows_move_as_they_came_where_memory_does_not_hold_those_of_a_task(spark: SparkSession, tmp_path: Path) -> None:
     """Senders sort by partition first, so that the last event of a key may come first."""
     sink = LsmSink(
         tmp_path,
         {
             **{key: value for key, value in FIXED.items() if "ordering" not in key},
-            "hoodie.index.type": index,
+            "hoodie.index.type": "RECORD_INDEX",
             "hoodie.record.index.update.partition.path": True,
             "lsm.write.buffer.bytes": 1 << 20,
             "lsm.write.shuffle.partitions": 2,
