@@ -230,9 +230,9 @@ def _told_files(timeline: Timeline, partition: str) -> _ToldFiles:
 def _may_have_deletes(partition: str, log: LogName) -> bool:
     """Return whether the instant of a log may have a second one in the file group, for records or for deletes.
 
-    See docs/format/07-index-and-metadata.md, "Record index": native logs of partitions with a record for each row.
+    See docs/format/07-index-and-metadata.md, "Record index".
     """
-    return isinstance(log, LogFileName) and (partition == RECORD_INDEX or partition.startswith(SECONDARY))
+    return isinstance(log, LogFileName) and tells_of_rows(partition)
 
 
 def _check_all_there(timeline: Timeline, found: Sequence[MetadataFileSlice], told: _ToldFiles, partition: str) -> None:
@@ -332,6 +332,11 @@ def counted_instants(data: Timeline) -> Callable[[str], bool]:
         return data.history.has_time(instant)
 
     return counts
+
+
+def tells_of_rows(partition: str) -> bool:
+    """Return whether a partition has a record for each row, and must know which file groups were replaced."""
+    return partition == RECORD_INDEX or partition.startswith(SECONDARY)
 
 
 def is_first(instant: str) -> bool:

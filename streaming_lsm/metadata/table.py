@@ -30,7 +30,13 @@ from streaming_lsm.metadata.cache import MetadataCache
 from streaming_lsm.metadata.commit import FileChanges, NewRecords, commit_records, erase
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY, create_metadata_table, is_native
 from streaming_lsm.metadata.dropping import drop_metadata_table, drop_others, partition_names, remove_leftovers
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice, counted_instants, is_first
+from streaming_lsm.metadata.file_slices import (
+    METADATA_TABLE,
+    MetadataFileSlice,
+    counted_instants,
+    is_first,
+    tells_of_rows,
+)
 from streaming_lsm.metadata.index_build import IndexBuild
 from streaming_lsm.metadata.listing import metadata_listing
 from streaming_lsm.metadata.partitions.base import (
@@ -47,7 +53,7 @@ from streaming_lsm.metadata.partitions.files import FilesPartition
 from streaming_lsm.metadata.partitions.registry import KINDS
 from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.metadata.services import compact, compaction_is_due
-from streaming_lsm.metadata.state import check_state
+from streaming_lsm.metadata.state import check_replacements, check_state
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.action_kind import INDEXING, kind_of
@@ -396,6 +402,9 @@ class MetadataTable:
         """Compact the metadata table if that is due; what cannot be read is dropped."""
         if not compaction_is_due(timeline, self._delta_commits):
             return
+        # Once the actions of that time are archived, nobody could tell that a replacement is not known.
+        if behind := self._behind(timeline, data):
+            self._drop_partitions(behind)
         try:
             faults = compact(
                 metadata=self._metadata,
@@ -417,6 +426,17 @@ class MetadataTable:
             self._drop_partitions(faults)
         # It may have made file groups.
         self._reload()
+
+    def _behind(self, timeline: Timeline, data: Timeline) -> Mapping[str, str]:
+        """Tell, by name, which partitions do not know of file groups that another program has replaced."""
+        found = {}
+        for kept in self._kept:
+            if tells_of_rows(kept.name):
+                try:
+                    check_replacements(timeline, data, kept.name)
+                except CorruptFileError as error:
+                    found[kept.name] = str(error)
+        return found
 
     def _drop_partitions(self, faults: Mapping[str, str]) -> None:
         """Drop partitions that cannot be kept, and log why, by name."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streaming_lsm import LsmTable
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.metadata.group_files import FIRST_INSTANT
@@ -17,7 +18,9 @@ from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.locked_table import Beside
 from tests.support.metadata_tables import (
+    LOCATED,
     PARTITIONS,
     assert_agrees,
     assert_settled,
@@ -25,6 +28,8 @@ from tests.support.metadata_tables import (
     has_metadata_table,
     metadata_timeline,
 )
+from tests.support.replaced_groups import put_replacement
+from tests.support.small_tables import create, rows, shown
 from tests.support.writers import new_process, transaction
 from tests.unit.metadata.test_table import METADATA, make, write
 
@@ -201,3 +206,20 @@ def test_damage_stands_in_the_way_of_no_write(tmp_path: Path, damage: Callable[[
     assert not (tmp_path / METADATA).exists()
     write(storage, 3)
     assert_settled(tmp_path)
+
+
+def test_keys_of_groups_that_another_program_replaced_are_dropped_before_the_metadata_table_is_compacted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = create(tmp_path, **LOCATED)
+    table.upsert(rows(("a", "nl", 1, 1), ("b", "be", 1, 1)))
+    groups = tuple(found.file_id for found in table.file_slices() if found.partition_path == "nl")
+    last = int(table.timeline.last_time)
+    replacing = put_replacement(table.storage, f"{last + 1}", f"{last + 2}", {"nl": groups})
+    # Not a write: that would find it out by itself.
+    often = LsmTable(tmp_path, {"hoodie.metadata.compact.max.delta.commits": 1})
+    with often.transaction(beside=Beside.ALL):
+        pass
+    assert f"has fallen behind: it has no delta commit of {replacing.path}" in caplog.text
+    assert LsmTable(tmp_path).config.metadata_partitions == ("files",)
+    assert shown(LsmTable(tmp_path, {"hoodie.metadata.enable": True})) == [("b", "be", 1, 1)]
