@@ -64,7 +64,7 @@ class Budget:
 
     @property
     def beside_keyed(self) -> Budget:
-        """Budget of the rows whose file groups are found, while the others are read from their runs."""
+        """Budget of rows whose keys are looked up, which copies them, and of those that were, while others follow."""
         return Budget(self.total // 2)
 
 

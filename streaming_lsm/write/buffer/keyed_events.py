@@ -39,10 +39,11 @@ class KeyedEvents:
         """
         assert plan.lookup is not None
         # An insert looks no key up: in another partition it is another row.
-        self._is_global = plan.lookup.is_global and plan.lookup.lookup is not None
+        looks_up = plan.lookup.lookup is not None
+        self._is_global = plan.lookup.is_global and looks_up
         self._rule = plan.reducing_rule
         self._budget, self._meter = budget, meter
-        self._held = PendingBatches(shape.schema, budget)
+        self._held = PendingBatches(shape.schema, budget.beside_keyed if looks_up else budget)
         self._shape = replace(shape, schema=shape.schema.append(pa.field(_LOCATED, pa.int64())))
         self._runs = RunStore(plan, self._shape, budget, meter)
 
