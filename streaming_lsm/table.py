@@ -172,6 +172,8 @@ class LsmTable(WritableTable):
         chosen = (partitions,) if isinstance(partitions, str) else tuple(dict.fromkeys(partitions))
 
         def write(attempt: Attempt) -> Instant | None:
+            if attempt.met_clustering:
+                self.prepare_write()
             with self.transaction(identity, alone=attempt.alone, operation=DELETE_PARTITION) as tx:
                 return None if tx.already_committed else self._delete_partitions(tx, chosen, attempt)
 

@@ -96,6 +96,11 @@ class KeyedEvents:
 
     def _spill(self) -> None:
         self._meter.count("sort", self._held.sorting - self._held.bytes)
+        self._runs.keep([self._held_run()])
+        pa.default_memory_pool().release_unused()
+
+    def _held_run(self) -> MemoryRun:
+        """Remove the events and return them as a run by key, which alone holds them."""
         events = self._held.take()
         located = events.column(CODE)
         events = events.append_column(_LOCATED, located)
@@ -104,8 +109,7 @@ class KeyedEvents:
             events = events.set_column(place, CODE, pa.array(np.zeros(len(events), np.int64)))
         found = sort_events(events, self._shape)
         order = found.order if self._rule is None else reduced(events, found, self._rule)
-        self._runs.keep([MemoryRun(events, order, self._budget.batch)])
-        pa.default_memory_pool().release_unused()
+        return MemoryRun(events, order, self._budget.batch)
 
     def _located(self, events: pa.Table) -> pa.Table:
         located = events.column(_LOCATED)

@@ -68,6 +68,9 @@ def test_a_clustering_that_a_dead_process_has_left_is_run_before_a_write_that_it
         assert (table.timeline.pending, len(clusterings(table))) == ((), 1 + has_written)
         assert {row[2] for row in shown(table)} == {ts}
         assert len(shown(table)) == len(model)
+    assert table.services.schedule_clustering()[0] is not None
+    writer.delete_partitions(sorted({row[1] for row in model.values()}))
+    assert (table.timeline.pending, shown(table)) == ((), [])
 
 
 def test_a_job_schedules_what_is_due_and_tells_what_failed(tmp_path: Path) -> None:
