@@ -72,7 +72,7 @@ SHAPES = {
     "one-hot-key-falling": Shape(hot=3, falling=True),
     "one-hot-key-tombstones": Shape(hot=3, tombstones=True),
 }
-REWRITE = "large-base-rows"
+REWRITE, LOOKUP = "large-base-rows", "global-index"
 LARGE_BASE = 20 << 10
 
 
@@ -194,6 +194,30 @@ def measure_rewrite(folder: Path, times: float, budget: int) -> None:
     _report(baseline, table.last_numbers.peak_bytes, table.last_numbers.spilled_bytes)
 
 
+def measure_lookup(folder: Path, times: float, budget: int) -> None:
+    """Print both peaks of writing events to a table without buckets, whose index looks for keys in all partitions."""
+    options = {
+        "hoodie.table.name": "rows",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "part",
+        "hoodie.table.ordering.fields": "ts",
+        "hoodie.index.type": "GLOBAL_SIMPLE",
+        config.BUFFER_BYTES.key: budget,
+    }
+    shape = SHAPES["short-keys"]
+    small, table = (LsmTable.create(folder / name, schema_of(1), options) for name in ("small", "large"))
+    for total in (1, 1):
+        small.upsert(_reader(shape, total))
+    baseline = peak()
+    table.upsert(_reader(shape, int(times * budget)))
+    assert table.last_numbers is not None
+    _report(baseline, table.last_numbers.peak_bytes, table.last_numbers.spilled_bytes)
+
+
+def _reader(shape: Shape, total: int) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(schema_of(shape.columns), batches(shape, total))
+
+
 def _make_base(folder: Path, count: int) -> None:
     open_table(folder, 256 << 20).upsert(large_rows(count))
 
@@ -206,6 +230,8 @@ def main(folder: str, shape: str, times: str, budget: str) -> None:
     """Measure what `shape` names."""
     if shape == REWRITE:
         measure_rewrite(Path(folder), float(times), int(budget))
+    elif shape == LOOKUP:
+        measure_lookup(Path(folder), float(times), int(budget))
     else:
         measure_events(Path(folder), SHAPES[shape], float(times), int(budget))
 

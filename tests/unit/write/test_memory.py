@@ -59,6 +59,13 @@ def test_a_few_rows_or_one_key_may_have_most_of_the_bytes(tmp_path: Path, shape:
     assert found.within_budget, found
 
 
+@pytest.mark.parametrize("times", [0.3, 1.5])
+def test_a_look_up_of_keys_stays_within_the_budget(tmp_path: Path, times: float) -> None:
+    found = measure(tmp_path, "global-index", times)
+    assert 0 < found.counted <= BUDGET
+    assert found.within_budget, found
+
+
 def test_a_base_file_of_large_rows_is_rewritten_within_the_budget(tmp_path: Path) -> None:
     found = measure(tmp_path, "large-base-rows", 3.2)
     assert 0 < found.counted <= BUDGET
