@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -45,6 +46,8 @@ from streaming_lsm.write.plan import (
     WritePlan,
 )
 from streaming_lsm.write.shuffle.routing import positions_by_task
+
+T = TypeVar("T")
 
 
 class LsmTable(WritableTable):
@@ -172,12 +175,10 @@ class LsmTable(WritableTable):
         chosen = (partitions,) if isinstance(partitions, str) else tuple(dict.fromkeys(partitions))
 
         def write(attempt: Attempt) -> Instant | None:
-            if attempt.met_clustering:
-                self.prepare_write()
             with self.transaction(identity, alone=attempt.alone, operation=DELETE_PARTITION) as tx:
                 return None if tx.already_committed else self._delete_partitions(tx, chosen, attempt)
 
-        completed = write_with_retries(self.options, self.runtime, write)
+        completed = self._with_retries(write)
         if completed is not None:
             self.run_services()
         return completed
@@ -235,7 +236,7 @@ class LsmTable(WritableTable):
                 plan = replace(plan.at(tx.begin(plan.action)), sole=True)
                 return self.commit(tx, plan, WriteResult(()), attempt.number, change=change)
 
-        completed = write_with_retries(self.options, self.runtime, write)
+        completed = self._with_retries(write)
         self.run_services()
         return completed
 
@@ -296,7 +297,7 @@ class LsmTable(WritableTable):
                 expiry.deleted(expired)
                 return completed
 
-        return write_with_retries(self.options, self.runtime, write)
+        return self._with_retries(write)
 
     def _delete_partitions(self, tx: Transaction, partitions: Sequence[str], attempt: Attempt) -> Instant:
         plan = self.plan(tx, DELETE_PARTITION)
@@ -327,6 +328,9 @@ class LsmTable(WritableTable):
         is_reader = isinstance(data, pa.RecordBatchReader)
         return self._write_batch(operation, columns_of(data), lambda: data, batch_id, once=is_reader)
 
+    def _with_retries(self, write: Callable[[Attempt], T]) -> T:
+        return write_with_retries(self.options, self.runtime, write, self.prepare_write)
+
     def _write_batch(
         self,
         operation: str,
@@ -348,8 +352,6 @@ class LsmTable(WritableTable):
         identity = BatchIdentity.of_batch(self.options, batch_id)
 
         def write(attempt: Attempt) -> Instant | None:
-            if attempt.met_clustering:
-                self.prepare_write()
             with self.transaction(identity, alone=attempt.alone, operation=operation) as tx:
                 data = None if tx.already_committed else rows()
                 if data is None:
@@ -360,7 +362,7 @@ class LsmTable(WritableTable):
                 plan = replace(plan.at(tx.begin(plan.action)), sole=True)
                 return self._write_here(tx, plan, data, attempt)
 
-        completed = write(Attempt()) if once else write_with_retries(self.options, self.runtime, write)
+        completed = write(Attempt()) if once else self._with_retries(write)
         if completed is not None:
             self.run_services()
         return completed

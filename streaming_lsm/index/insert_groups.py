@@ -74,8 +74,14 @@ class SmallGroups(Mapping[str, Sequence[tuple[int, int]]]):
     sizes: FileSizes
     merges: bool = False
     without: Set[tuple[str, str]] = frozenset()
+    _chosen: dict[str, Sequence[tuple[int, int]]] = field(default_factory=dict, repr=False, compare=False)
 
     def __getitem__(self, partition: str) -> Sequence[tuple[int, int]]:
+        if partition not in self._chosen:
+            self._chosen[partition] = self._choose(partition)
+        return self._chosen[partition]
+
+    def _choose(self, partition: str) -> Sequence[tuple[int, int]]:
         found = self.groups[partition]
         if self.without:
             found = {number: one for number, one in found.items() if (partition, one.file_id) not in self.without}
@@ -134,8 +140,9 @@ class InsertGroups:
             count: the new rows.
             before: new rows of the partition that this task has settled before.
         """
-        taken = before if self.rows is None else 0
-        left = taken + count if self.rows is None else self.rows
+        # One task divides a new group by its real size; several agree on as many groups as the expected rows need.
+        total = before + count
+        taken, left, most = (before, total, total) if self.rows is None else (0, self.rows, self.sizes.file_rows)
         numbers: list[int] = []
         weights: list[int] = []
         for number, size in self.small.get(partition, ()):
@@ -147,8 +154,7 @@ class InsertGroups:
             left -= room
         first = self.free.get(partition, 0)
         while left > 0 or not numbers:
-            # One task divides a new group by its real size.
-            rows = left if self.rows is None else min(left, self.sizes.file_rows)
+            rows = min(left, most)
             numbers.append(first)
             weights.append(max(1, rows))
             left -= rows

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -110,15 +111,16 @@ class LsmSink:
         rows = self._rows(batch)
         table = self._open(rows.schema)
         table.upgrade_if_asked(table.schema if self._follows_schemas else rows.schema, self._operation)
-        table.prepare_write(SparkEngine(batch.sparkSession))
+        engine = SparkEngine(batch.sparkSession)
+        prepare = partial(table.prepare_write, engine)
+        prepare()
         # A batch that conflicts with another write is written again as a whole.
-        write_with_retries(self._options, table.runtime, lambda attempt: self._write(table, rows, identity, attempt))
+        write = partial(self._write, table, rows, identity)
+        write_with_retries(self._options, table.runtime, write, prepare)
         # 6. Run table services that are due; their failures are logged and do not fail the batch.
-        table.run_services(SparkEngine(batch.sparkSession))
+        table.run_services(engine)
 
     def _write(self, table: LsmTable, rows: BatchRows, identity: BatchIdentity | None, attempt: Attempt) -> None:
-        if attempt.met_clustering:
-            table.prepare_write(SparkEngine(rows.frame.sparkSession))
         with table.transaction(identity, alone=attempt.alone, operation=self._operation) as tx:
             # 2. Skip a committed batch: Spark replays it when the driver died before the checkpoint was written.
             if identity is not None:

@@ -38,11 +38,14 @@ class Attempt:
         return self.number >= _SHARED or self.met_clustering
 
 
-def write_with_retries(options: Options, runtime: Runtime, write: Callable[[Attempt], T]) -> T:
+def write_with_retries(
+    options: Options, runtime: Runtime, write: Callable[[Attempt], T], finish: Callable[[], None]
+) -> T:
     """Write a batch, and write it again after each conflict or lost lock, as often as the options say.
 
     Args:
         write: writes the whole batch.
+        finish: called before a batch that met a clustering is written again: runs those that nobody else runs.
 
     Raises:
         WriteConflict, LockLost: the last attempt failed, too.
@@ -55,4 +58,6 @@ def write_with_retries(options: Options, runtime: Runtime, write: Callable[[Atte
             met_clustering = isinstance(conflict, ClusteringConflict)
             _LOG.warning("writing the batch again, retry %d of %d: %s", number + 1, retries, conflict)
             runtime.sleep(_LONGEST_S * runtime.random() * (number + 1) / retries)
+            if met_clustering:
+                finish()
     return write(Attempt(retries, met_clustering))

@@ -16,7 +16,7 @@ from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.pending_batches import PendingBatches
 from streaming_lsm.write.buffer.run_store import RunStore
 from streaming_lsm.write.buffer.sorting import MemoryRun, gather, reduced, sort_events
-from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes
+from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes, with_column
 from streaming_lsm.write.plan import WritePlan
 
 _LOCATED = "_lsm_located"
@@ -63,11 +63,9 @@ class KeyedEvents:
         Raises:
             StorageError: there is no room on disk for what does not fit into memory.
         """
-        for part in self._held.parts(events):
-            if self._held.rows and not self._held.takes(part):
-                self._spill()
-            self._held.add(part)
-            self._meter.count("events", self._held.bytes)
+        for _ in self._held.filling(events):
+            self._spill()
+        self._meter.count("events", self._held.bytes)
 
     def tables(self) -> Iterator[pa.Table]:
         """Remove the events and yield them, one chunk a column; no key is in two tables.
@@ -87,7 +85,8 @@ class KeyedEvents:
             self._spill()
         for _, events, found in self._runs.blocks():
             for _, block in found.blocks(codes(events), np.ones(len(events), np.int64), _MOST_EVENTS):
-                yield self._located(gather(events, block.order))
+                some = gather(events, block.order)
+                yield with_column(some, CODE, some.column(_LOCATED)).drop_columns([_LOCATED])
         self.close()
 
     def close(self) -> None:
@@ -95,23 +94,15 @@ class KeyedEvents:
         self._runs.close()
 
     def _spill(self) -> None:
+        self._meter.count("events", self._held.bytes)
         self._meter.count("sort", self._held.sorting - self._held.bytes)
-        self._runs.keep([self._held_run()])
-        pa.default_memory_pool().release_unused()
+        self._runs.keep(self._held_run())
 
     def _held_run(self) -> MemoryRun:
         """Remove the events and return them as a run by key, which alone holds them."""
         events = self._held.take()
-        located = events.column(CODE)
-        events = events.append_column(_LOCATED, located)
+        events = events.append_column(_LOCATED, events.column(CODE))
         if self._is_global:
-            place = events.schema.get_field_index(CODE)
-            events = events.set_column(place, CODE, pa.array(np.zeros(len(events), np.int64)))
+            events = with_column(events, CODE, pa.array(np.zeros(len(events), np.int64)))
         found = sort_events(events, self._shape)
-        order = found.order if self._rule is None else reduced(events, found, self._rule)
-        return MemoryRun(events, order, self._budget.batch)
-
-    def _located(self, events: pa.Table) -> pa.Table:
-        located = events.column(_LOCATED)
-        place = events.schema.get_field_index(CODE)
-        return events.set_column(place, CODE, located).drop_columns([_LOCATED])
+        return MemoryRun(events, reduced(events, found, self._rule), self._budget.batch)

@@ -48,6 +48,13 @@ class PendingBatches:
         needed = max(own + 2 * budget.chunk, _sorting(columns, rows), own + ORDER_BYTES * rows + budget.encoding)
         return own <= budget.pending and needed <= budget.total
 
+    def filling(self, batch: pa.RecordBatch) -> Iterator[None]:
+        """Add a batch; yield where there is no room for the rest, for the caller to remove the events before."""
+        for part in self.parts(batch):
+            if self.rows and not self.takes(part):
+                yield
+            self.add(part)
+
     def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Split a batch that is too large to be held whole. Add each piece before asking for the next."""
         if self.takes(batch):

@@ -137,11 +137,9 @@ class RecordBuffer:
 
     def _hold(self, events: pa.RecordBatch) -> None:
         """Hold events whose file groups are known; spill those that there is no room for beside them."""
-        for part in self._held.parts(events):
-            if self._held.rows and not self._held.takes(part):
-                self._spill()
-            self._held.add(part)
-            self.meter.count("events", self._held.bytes)
+        for _ in self._held.filling(events):
+            self._spill()
+        self.meter.count("events", self._held.bytes)
 
     def _from_memory(self) -> Iterator[FileGroupChanges]:
         self.meter.count("sort", self._held.sorting - self._held.bytes)
@@ -172,16 +170,15 @@ class RecordBuffer:
 
     def _spill(self) -> None:
         """Sort the pending events into a run on disk."""
+        self.meter.count("events", self._held.bytes)
         self.meter.count("sort", self._held.sorting - self._held.bytes)
-        self._runs.keep([self._held_run()])
-        pa.default_memory_pool().release_unused()
+        self._runs.keep(self._held_run())
 
     def _held_run(self) -> MemoryRun:
         """Remove the pending events and return them as a sorted run, without those that can no longer count."""
-        events, rule = self._held.take(), self._plan.reducing_rule
+        events = self._held.take()
         found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
-        order = found.order if rule is None else reduced(events, found, rule)
-        return MemoryRun(events, order, self.budget.batch)
+        return MemoryRun(events, reduced(events, found, self._plan.reducing_rule), self.budget.batch)
 
     def close(self) -> None:
         """Drop all events and delete the files of spilled runs."""

@@ -37,21 +37,19 @@ class RunStore:
         """Count the runs."""
         return len(self._runs)
 
-    def keep(self, runs: Iterable[MemoryRun]) -> None:
-        """Write runs to disk. Too many are merged.
+    def keep(self, run: MemoryRun) -> None:
+        """Write a run to disk, and give its memory back. Too many are merged.
 
         Raises:
             StorageError: there is no room.
         """
-        for run in runs:
-            if len(self._runs) >= self._budget.fan_in:
-                self._merge()
-            self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
-        # Without the events, which are held as long as there may be more runs of them.
+        self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
+        del run
         self._meter.count("events", 0)
         self._meter.count("sort", 0)
         if len(self._runs) >= self._budget.fan_in:
             self._merge()
+        pa.default_memory_pool().release_unused()
 
     def blocks(self, *newest: EventRun) -> Iterator[tuple[int, pa.Table, SortedEvents]]:
         """Merge all runs, and further ones that came after them, by file group and ranges of keys.

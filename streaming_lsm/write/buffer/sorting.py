@@ -92,9 +92,15 @@ def _differs(values: Int64s) -> Flags:
     return differs
 
 
-def reduced(events: pa.Table, found: SortedEvents, rule: MergeRule) -> Positions:
-    """Select the rows, in order, that may still count when the run is merged with others; see `survivors`."""
-    if len(found.starts) == len(found.order):
+def reduced(events: pa.Table, found: SortedEvents, rule: MergeRule | None) -> Positions:
+    """Select the rows, in order, that may still count when the run is merged with others; see `survivors`.
+
+    Args:
+        events: the events.
+        found: their order.
+        rule: see `WritePlan.reducing_rule`.
+    """
+    if rule is None or len(found.starts) == len(found.order):
         return found.order
     ranks, unordered_deletes = rule.ranks(events), rule.unordered_deletes(events, deleted_flags(events))
     order = found.order
@@ -186,8 +192,7 @@ def merged_batches(
     for code in sorted({code for run in runs for code in run.codes}):
         for events, found in merged_blocks(runs, code, shape, batch_bytes * len(runs)):
             loaded(events)
-            order = found.order if rule is None else reduced(events, found, rule)
-            for batch in MemoryRun(events, order, batch_bytes).batches(code):
+            for batch in MemoryRun(events, reduced(events, found, rule), batch_bytes).batches(code):
                 yield code, batch
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Flags, Int64s, strings
+from streaming_lsm.arrow.columns import Column, Flags, Int64s, strings
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.plan import WritePlan
 
@@ -74,6 +74,12 @@ def deleted_flags(events: pa.Table) -> Flags:
 def codes(events: pa.Table | pa.RecordBatch) -> Int64s:
     """Return the file group number of each event, int64 (rows,)."""
     return np.asarray(events.column(CODE), np.int64)
+
+
+def with_column(events: pa.Table, name: str, values: Column) -> pa.Table:
+    """Replace the values of a column of events."""
+    place = events.schema.get_field_index(name)
+    return events.set_column(place, events.schema.field(place), values)
 
 
 def event_keys(events: pa.Table) -> pa.StringArray:

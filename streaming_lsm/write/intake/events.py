@@ -15,7 +15,7 @@ from streaming_lsm.index.base import GroupNumbers, Index
 from streaming_lsm.index.lookup_index import LookupIndex
 from streaming_lsm.index.table_index import index_of
 from streaming_lsm.write.intake import control_columns
-from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes, event_keys, parts_of
+from streaming_lsm.write.intake.event_shape import CODE, EventShape, codes, event_keys, parts_of, with_column
 from streaming_lsm.write.intake.partition_moves import PartitionMoves
 from streaming_lsm.write.intake.tombstones import LastEvents, events_before, repeated_tombstones
 from streaming_lsm.write.plan import DELETE, WritePlan
@@ -173,15 +173,14 @@ def settled_events(events: pa.Table, located: Int64s, index: Index, moves: Parti
         index: finds the file groups.
         moves: settles them with a global index; None with another one.
     """
-    place = events.schema.get_field_index(CODE)
     if moves is not None:
-        yield from moves.settled(events.set_column(place, CODE, pa.array(located)))
+        yield from moves.settled(with_column(events, CODE, pa.array(located)))
         return
     found = index.settle(event_keys(events), located)
-    yield events if found.groups is located else events.set_column(place, CODE, pa.array(found.groups))
+    yield events if found.groups is located else with_column(events, CODE, pa.array(found.groups))
     for some in parts_of(len(found.copied), len(events)):
         copies = events.take(pa.array(found.copied[some], pa.int64()))
-        yield copies.set_column(place, CODE, pa.array(found.copies[some])).combine_chunks()
+        yield with_column(copies, CODE, pa.array(found.copies[some])).combine_chunks()
 
 
 def partition_moves(plan: WritePlan, index: Index) -> PartitionMoves | None:

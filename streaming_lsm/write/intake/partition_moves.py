@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,16 @@ from streaming_lsm.index.lookup_index import LiveKeys, LookupIndex, pairs_of
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.wanted_keys import ascending_keys
-from streaming_lsm.write.intake.event_shape import ARRIVAL, CODE, FLAGS, codes, deleted_flags, event_keys, parts_of
+from streaming_lsm.write.intake.event_shape import (
+    ARRIVAL,
+    CODE,
+    FLAGS,
+    codes,
+    deleted_flags,
+    event_keys,
+    parts_of,
+    with_column,
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ class _Run:
 
     def take(self, positions: Int64s, groups: Int64s) -> pa.Table:
         """Take events, and set their file groups."""
-        return _with(self.events.take(pa.array(positions, pa.int64())), CODE, pa.array(groups))
+        return with_column(self.events.take(pa.array(positions, pa.int64())), CODE, pa.array(groups))
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ class PartitionMoves:
         home = np.where(live.partition == ABSENT, run.located[decides], live.partition)
         if not self._moves or outcome is None:
             groups = self._groups(run, live, np.arange(len(run.place)), home[run.place])
-            yield _with(events, CODE, pa.array(groups))
+            yield with_column(events, CODE, pa.array(groups))
             yield from _copied(run, live.further)
             return
         moving = np.zeros(len(run.keys), np.bool_)
@@ -211,12 +219,7 @@ def _copied(run: _Run, further: FurtherRows) -> Iterator[pa.Table]:
 
 def _as_deletes(events: pa.Table, rule: MergeRule) -> pa.Table:
     """Make deletes without an ordering value of events: they delete whatever row is there."""
-    marked = _with(events, FLAGS, pa.array(np.ones(len(events), np.uint8)))
+    marked = with_column(events, FLAGS, pa.array(np.ones(len(events), np.uint8)))
     for name in rule.ordering_fields:
-        marked = _with(marked, name, pa.nulls(len(events), marked.schema.field(name).type))
+        marked = with_column(marked, name, pa.nulls(len(events), marked.schema.field(name).type))
     return marked
-
-
-def _with(events: pa.Table, name: str, values: pa.Array[Any]) -> pa.Table:
-    place = events.schema.get_field_index(name)
-    return events.set_column(place, events.schema.field(place), values)

@@ -125,11 +125,9 @@ class _SentRuns:
 
     def add(self, events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Hold events; yield the cells of those that there is no room for beside them."""
-        for part in self._held.parts(events):
-            if self._held.rows and not self._held.takes(part):
-                yield from self._run()
-            self._held.add(part)
-            self._meter.count("events", self._held.bytes)
+        for _ in self._held.filling(events):
+            yield from self._run()
+        self._meter.count("events", self._held.bytes)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the cells of the events that are left."""
@@ -142,6 +140,7 @@ class _SentRuns:
 
     def _run(self) -> Iterator[pa.RecordBatch]:
         """Sort the pending events and yield to each task the cells of its rows."""
+        self._meter.count("events", self._held.bytes)
         self._meter.count("sort", self._held.sorting - self._held.bytes)
         yield from self.settle(self._held.take())
         self._meter.count("sort", 0)
@@ -166,9 +165,7 @@ class _SentRuns:
 
     def _order(self, events: pa.Table) -> Positions:
         """Select the rows that may still count, by file group and key."""
-        found = sort_events(events, self._intake.shape)
-        rule = self._plan.reducing_rule
-        return found.order if rule is None else reduced(events, found, rule)
+        return reduced(events, sort_events(events, self._intake.shape), self._plan.reducing_rule)
 
     def _message(self, events: pa.Table, *, is_sorted: bool) -> pa.Buffer:
         used = np.flatnonzero(np.bincount(codes(events))).astype(np.int32)

@@ -177,7 +177,7 @@ def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator
     def opened(path: str | Path) -> Storage:
         return _opening.pop() if _opening else open_storage(path)
 
-    def told(options: Options, runtime: Runtime, write: Callable[[RetriedAttempt], T]) -> T:
+    def told(options: Options, runtime: Runtime, write: Callable[[RetriedAttempt], T], finish: Callable[[], None]) -> T:
         numbers = itertools.count()
 
         def attempt(retried: RetriedAttempt) -> T:
@@ -189,7 +189,7 @@ def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator
                 on_conflict(conflict)
                 raise
 
-        return write_with_retries(options, runtime, attempt)
+        return write_with_retries(options, runtime, attempt, finish)
 
     with (
         _without_locks(Timeline),
