@@ -1,9 +1,9 @@
 """Choose the committed logs that the accumulated key entry of a new log covers, and read their key entries.
 
-The logs of a file group form *blocks*: a log, and the logs that its accumulated entry covers. As in a binary counter, a
-new log takes over the blocks before it while they have no more logs than its own block, so that a log is written again
-once for each doubling of its block, and a slice of n logs has about log2(n) blocks. A commit therefore costs the same
-in a slice of 20 logs and in one of 200. See docs/format/03-native-logs.md, "Key entries".
+The logs of a file group form *blocks*: a log, and the logs that its accumulated entry covers. A new log takes over the
+blocks before it if its own becomes four times as large as the oldest of them, so that a log is written again once for
+each four-fold growth of its block, and a slice has at most three blocks of about the same number of logs. A commit
+therefore costs the same in a slice of 20 logs and in one of 200. See docs/format/03-native-logs.md, "Key entries".
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from streaming_lsm.write.files.log_keys import LogKeys
 from streaming_lsm.write.known_entries import KnownEntries
 from streaming_lsm.write.plan import LogKeyOptions
 
+_GROWTH = 4
+"""Times the logs of a block that a log taking it over has in its own."""
 _KEYS = pa.schema([(RECORD_KEY, pa.string())])
 
 
@@ -53,11 +55,12 @@ class EarlierLogs:
         Args:
             finished: logs of the same write that were finished before.
         """
-        covered = {log.name: log for log in finished}
+        seen = {log.name: log for log in finished}
+        covered = dict(seen)
         size = sum(map(covered_bytes, finished))
         left = {path.rpartition("/")[2]: path for path in self.paths}
         for name in reversed(list(left)):
-            if name in covered:
+            if name in seen:
                 continue
             block = self.known.of(left[name])
             if block is None:
@@ -65,11 +68,13 @@ class EarlierLogs:
                 if block is None:
                     break
                 self.known.put(left[name], block)
-            added = [log for log in block if log.name in left and log.name not in covered]
+            added = [log for log in block if log.name in left and log.name not in seen]
             size += sum(map(covered_bytes, added))
-            if len(added) > len(covered) + 1 or size > self.options.most_bytes:
+            if len(added) > len(seen) + 1 or size > self.options.most_bytes:
                 break
-            covered |= {log.name: log for log in added}
+            seen |= {log.name: log for log in added}
+            if len(seen) + 1 >= _GROWTH * len(added):
+                covered = dict(seen)
         return list(covered.values())
 
     def _block(self, path: str) -> list[CoveredLog] | None:
@@ -99,7 +104,7 @@ class EarlierLogs:
             return []
         if entry.span is None:
             entry = replace(entry, span=file.key_range)
-        own = CoveredLog(file.path.rpartition("/")[2], file.opened.source.size(), entry)
+        own = CoveredLog.of(file.path.rpartition("/")[2], file.opened.source.size(), entry)
         return [own, *index.covered[0]]
 
     def _of_rows(self, file: DataFile) -> KeyEntry | None:
