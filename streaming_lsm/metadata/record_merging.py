@@ -6,6 +6,7 @@ their base file.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -43,20 +44,24 @@ def count_keys(found: MetadataFileSlice, metadata: Storage, counts: Callable[[st
     return count_entries(metadata.open_input(path), path)
 
 
-def distributed(merged: Sequence[Encoded], file_ids: Sequence[str], instant: str) -> Iterator[NewRecords]:
-    """Yield the records of more shards, given those of all shards, encoded as in logs; keys are not decoded."""
-    texts: list[Any] = [keys.cast(pa.string()) for keys, _ in merged]
-    parts = [(*one, shards_of(of_one, len(file_ids))) for one, of_one in zip(merged, texts, strict=True)]
-    for shard, file_id in enumerate(file_ids):
-        chosen: list[list[Any]] = [[pa.array([], pa.binary())], [pa.array([], pa.binary())]]
-        for keys, values, numbers in parts:
-            wanted = pa.array(numbers == shard)
-            chosen[0].append(keys.filter(wanted))
-            chosen[1].append(values.filter(wanted))
-        keys, values = (pa.concat_arrays(some) for some in chosen)
-        order = sort_keys(KeyWords.of(keys.cast(pa.string())), runs=True).order
-        named = named_values(take(values, order), str(base_name(file_id, instant)))  # type: ignore[arg-type]
-        yield NewRecords(MetadataFileGroup(PARTITION, file_id), take(keys, order), named)  # type: ignore[arg-type]
+def split(merged: Encoded, shard: int, shards: int, file_ids: Sequence[str], instant: str) -> Iterator[NewRecords]:
+    """Distribute the records of a shard to those that take its place among more shards; keys are not decoded.
+
+    Args:
+        merged: keys and records of the shard, encoded as in logs.
+        shard: its number among `shards`.
+        shards: number of shards before, of which the new number is a multiple: as a shard is the remainder of a hash by
+            their number, the keys of a shard go to every `shards`-th of the new ones, and to no others.
+        file_ids: of all new shards.
+        instant: instant of their base files.
+    """
+    keys, values = merged
+    texts: Any = keys.cast(pa.string())
+    numbers = shards_of(texts, len(file_ids))
+    for new in range(shard, len(file_ids), shards):
+        wanted = pa.array(numbers == new)
+        named = named_values(values.filter(wanted), str(base_name(file_ids[new], instant)))
+        yield NewRecords(MetadataFileGroup(PARTITION, file_ids[new]), keys.filter(wanted), named)
 
 
 def newest_locations(
@@ -97,7 +102,10 @@ def newest_locations(
 def merged_slice(
     found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], file_name: str | None
 ) -> Encoded:
-    """Merge a slice, and encode its records for a base file, or as in a log."""
+    """Merge a slice, and encode its records for a base file, or as in a log.
+
+    What is merged is large in memory, and released as early as it can be.
+    """
     keys: list[Any] = [pa.array([], pa.binary())]
     records: list[Any] = [pa.array([], pa.binary())]
     seen: Any = pa.array([], pa.binary())
@@ -105,17 +113,25 @@ def merged_slice(
     for part in reversed(list(found.parts(metadata, counts))):
         texts: Any = part.keys.cast(pa.binary()) if isinstance(part, DeletedKeys) else None
         if not isinstance(part, DeletedKeys):
-            cells = list(part.cells())
+            cells = deque(part.cells())
             texts = pa.concat_arrays([keys[0], *(some.keys for some in cells)])
             is_new = pc.invert(pc.is_in(texts, value_set=seen))
             name = str(found.base) if part.source == old else None
-            of_part = [_renamed(some, part, name, file_name) for some in cells]
             keys.append(texts.filter(is_new))
-            records.append(pa.concat_arrays([records[0], *of_part]).filter(is_new))
+            start = 0
+            while cells:
+                some = cells.popleft()
+                renamed: Any = _renamed(some, part, name, file_name)
+                records.append(renamed.filter(is_new.slice(start, len(renamed))))
+                start += len(renamed)
         seen = pa.concat_arrays([seen, texts])
+    del seen, texts
     whole: Any = pa.concat_arrays(keys)
+    keys.clear()
     order = sort_keys(KeyWords.of(whole.cast(pa.string())), runs=True).order
-    return take(whole, order), take(pa.concat_arrays(records), order)  # type: ignore[return-value]
+    joined: Any = pa.concat_arrays(records)
+    records.clear()
+    return take(whole, order), take(joined, order)  # type: ignore[return-value]
 
 
 def _renamed(cells: Cells, part: HFile, old: str | None, new: str | None) -> pa.BinaryArray:

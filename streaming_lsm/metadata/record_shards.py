@@ -62,6 +62,12 @@ class Sizing:
         expected = math.ceil(float(np.float32(keys) * np.float32(self.growth)))
         return max(self.least, min(self.most, expected // self.keys_of_shard), 1)
 
+    def grown(self, keys: int, shards: int) -> int:
+        """Return the number of file groups in place of some, for so many keys: a multiple if they have too many."""
+        if keys <= shards * self.keys_of_shard:
+            return shards
+        return shards * max(1, min(math.ceil(self.shards(keys) / shards), self.most // shards))
+
 
 @dataclass(frozen=True)
 class Places:

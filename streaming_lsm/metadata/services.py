@@ -38,7 +38,7 @@ from streaming_lsm.metadata.file_slices import (
     visible_files,
 )
 from streaming_lsm.metadata.logged_records import LoggedRecords
-from streaming_lsm.metadata.partitions.base import DAMAGE, GrowingPartition, KeptPartition
+from streaming_lsm.metadata.partitions.base import DAMAGE, Encoded, GrowingPartition, KeptPartition
 from streaming_lsm.metadata.removal import remove_file, remove_files
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -204,6 +204,17 @@ class _Merged:
     content: bytes
     count: int
 
+    @staticmethod
+    def of(
+        found: MetadataFileSlice,
+        sizes: Mapping[str, int],
+        name: BaseFileName,
+        records: Encoded,
+        encode: Callable[[pa.BinaryArray, pa.BinaryArray], bytes],
+    ) -> _Merged:
+        """Encode the records of a new base file; of what is merged, only the content is held."""
+        return _Merged(found, sizes, name, encode(*records), len(records[0]))
+
 
 def _merged(
     metadata: Storage,
@@ -224,12 +235,12 @@ def _merged(
     for new in kept.grown(slices, metadata, counts, requested) if isinstance(kept, GrowingPartition) else ():
         one = of_groups.pop(new.group, MetadataFileSlice(new.group, None, ()))
         name = base_name(new.group.file_id, requested)
-        found.append(_Merged(one, sizes, name, encode(new.keys, new.values), len(new.keys)))
+        found.append(_Merged.of(one, sizes, name, (new.keys, new.values), encode))
     for group, one in of_groups.items():
         name = base_name(group.file_id, requested)
         if is_due(one, sizes):
-            keys, values = kept.merged(logged.known_to(one, timeline), metadata, counts, str(name))
-            found.append(_Merged(one, sizes, name, encode(keys, values), len(keys)))
+            merged = kept.merged(logged.known_to(one, timeline), metadata, counts, str(name))
+            found.append(_Merged.of(one, sizes, name, merged, encode))
         else:
             left.append(one)
     return found, left

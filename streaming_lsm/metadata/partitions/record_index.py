@@ -40,7 +40,7 @@ from streaming_lsm.metadata.partitions.base import (
     TableContext,
 )
 from streaming_lsm.metadata.record_locations import RecordIndex
-from streaming_lsm.metadata.record_merging import count_keys, distributed, merged_slice
+from streaming_lsm.metadata.record_merging import count_keys, merged_slice, split
 from streaming_lsm.metadata.record_shards import Places, ShardedKeys, Sizing, by_partition, of_shards
 from streaming_lsm.metadata.state import check_rows_known
 from streaming_lsm.storage.base import Storage
@@ -199,15 +199,15 @@ class RecordIndexPartition:
     def grown(
         self, slices: Sequence[MetadataFileSlice], metadata: Storage, counts: Callable[[str], bool], instant: str
     ) -> Iterator[NewRecords]:
-        """Distribute the keys of shards that are larger than the options say to more shards."""
+        """Distribute the keys of shards larger than the options say to a multiple of them, a shard at a time."""
         of_ids = {one.group.file_id: one for one in slices}
         for path, file_ids in by_partition(of_ids).items():
             sizing, shards = _sizing(self.context.options, is_partitioned=path is not None), len(file_ids)
             keys = sum(count_keys(of_ids[file_id], metadata, counts) for file_id in file_ids)
-            more = sizing.shards(keys)
-            if keys > shards * sizing.keys_of_shard and more > shards:
-                merged = [merged_slice(of_ids[file_id], metadata, counts, None) for file_id in file_ids]
-                yield from distributed(merged, [shard_file_id(number, path) for number in range(more)], instant)
+            more = sizing.grown(keys, shards)
+            new = [shard_file_id(number, path) for number in range(more)]
+            for number, file_id in enumerate(file_ids if more > shards else ()):
+                yield from split(merged_slice(of_ids[file_id], metadata, counts, None), number, shards, new, instant)
 
 
 @dataclass

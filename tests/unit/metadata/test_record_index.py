@@ -671,14 +671,27 @@ def test_logs_of_another_program_may_lack_keys_of_buckets_only(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("form", [LOCATED, LOCATED_BY_PARTITION], ids=["global", "by partition"])
-def test_it_gets_more_file_groups_when_its_keys_have_become_many(form: dict[str, object], tmp_path: Path) -> None:
-    draw = random.Random(5)
+def test_it_gets_more_file_groups_when_its_keys_have_become_many(
+    form: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, steps = random.Random(5), list[str]()
+
+    def noted(name: str, done: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            steps.append(name)
+            return done(*given)
+
+        return call
+
+    monkeypatch.setattr(record_index, "merged_slice", noted("read", record_index.merged_slice))
+    monkeypatch.setattr(record_index, "split", noted("split", record_index.split))
     sizes = {
         "hoodie.metadata.record.index.min.filegroup.count": 1,
-        "hoodie.metadata.record.index.max.filegroup.count": 9,
-        "hoodie.metadata.partitioned.record.index.max.filegroup.count": 4,
-        "hoodie.metadata.record.index.max.filegroup.size": 48 * 3,
-        "hoodie.metadata.compact.max.delta.commits": 3,
+        "hoodie.metadata.record.index.max.filegroup.count": 20,
+        "hoodie.metadata.partitioned.record.index.max.filegroup.count": 9,
+        "hoodie.metadata.record.index.growth.factor": 1.0,
+        "hoodie.metadata.record.index.max.filegroup.size": 48 * 2,
+        "hoodie.metadata.compact.max.delta.commits": 2,
     }
     options = {**OPTIONS, **sizes, **form, "hoodie.datasource.write.partitionpath.field": "part"}
     table = LsmTable.create(tmp_path, schema_of(""), options)
@@ -696,6 +709,10 @@ def test_it_gets_more_file_groups_when_its_keys_have_become_many(form: dict[str,
         assert_settled(tmp_path)
     assert counts == sorted(counts)
     assert counts[0] < counts[-1] > 4
+    # The keys of one shard at a time are held.
+    split = [place for place, step in enumerate(steps) if step == "split"]
+    assert len(split) > 2
+    assert {steps[place - 1] for place in split} == {"read"}
 
 
 def test_checksum_files_of_hadoop_beside_its_files_do_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

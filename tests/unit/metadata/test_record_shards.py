@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.format.metadata.record_index import parse_shard, shard_file_id
+from streaming_lsm.format.metadata.record_index import parse_shard, shard_file_id, shards_of
+from streaming_lsm.metadata.record_merging import split
 from streaming_lsm.metadata.record_shards import ShardedKeys, Sizing, by_partition, sorted_keys
 
 GIB = 1 << 30
@@ -54,6 +57,40 @@ def test_other_file_ids_are_refused_and_so_are_gaps_and_two_forms() -> None:
 )
 def test_the_number_of_file_groups_is_that_of_hudi(sizing: Sizing, keys: int, shards: int) -> None:
     assert sizing.shards(keys) == shards
+
+
+@pytest.mark.parametrize(
+    ("sizing", "keys", "before", "after"),
+    [
+        (Sizing(10, 10_000, 2.0, GIB), 223_000_000, 10, 10),
+        (Sizing(10, 10_000, 2.0, GIB), 224_000_000, 10, 20),  # 20 is what Hudi would choose, too
+        (Sizing(10, 10_000, 2.0, GIB), 300_000_000, 10, 30),  # 26 would do
+        (Sizing(1, 35, 2.0, GIB), 10**9, 10, 30),
+        (Sizing(1, 19, 2.0, GIB), 10**9, 10, 10),
+        (Sizing(1, 5, 2.0, GIB), 10**9, 10, 10),
+        (Sizing(1, 100, 1.0, 480), 101, 10, 10),
+        (Sizing(7, 7, 2.0, 48), 10**6, 7, 7),
+    ],
+)
+def test_it_gets_a_multiple_of_its_file_groups(sizing: Sizing, keys: int, before: int, after: int) -> None:
+    assert sizing.grown(keys, before) == after
+
+
+def test_the_keys_of_a_shard_go_to_those_that_take_its_place() -> None:
+    keys = pa.array([f"k{n}" for n in range(2000)] + ["polygenelubricants", "Ǡ-größe-東京"])  # of the hash -2^31
+    before, after = shards_of(keys, 7), shards_of(keys, 28)
+    assert (after % 7 == before).all()
+    texts: Any = keys.cast(pa.binary()).filter(pa.array(before == 3)).sort()
+    ids = [shard_file_id(number) for number in range(28)]
+    values = pa.array([bytes(5) + key for key in texts.to_pylist()], pa.binary())  # 5 meta columns, all null
+    found = {new.group.file_id: new for new in split((texts, values), 3, 7, ids, "20260101120000000")}
+    assert list(found) == [ids[number] for number in (3, 10, 17, 24)]
+    assert pa.concat_arrays([new.keys for new in found.values()]).sort() == texts
+    for number in (3, 10, 17, 24):
+        assert set(shards_of(found[ids[number]].keys.cast(pa.string()), 28).tolist()) <= {number}
+        assert found[ids[number]].keys == found[ids[number]].keys.sort()
+        for key, value in zip(found[ids[number]].keys.to_pylist(), found[ids[number]].values.to_pylist(), strict=True):
+            assert value.endswith(f"{ids[number]}_0-0-0_20260101120000000.hfile".encode() + key)
 
 
 def test_each_key_is_in_one_shard_and_those_of_a_shard_ascend() -> None:
