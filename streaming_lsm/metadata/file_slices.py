@@ -86,7 +86,9 @@ class MetadataFileSlice:
             CorruptFileError: a file of the slice is missing.
         """
         names = frozenset(names)
-        return cls._newest(timeline, names, group, _told_files(timeline, group.partition))
+        found = cls._newest(timeline, names, group)
+        _check_whole(timeline, [found], {group.file_id: names}, _told_files(timeline, group.partition))
+        return found
 
     @classmethod
     def newest_of_all(
@@ -112,29 +114,23 @@ class MetadataFileSlice:
             elif _DATA.search(text):
                 raise _not_understood(timeline, f"{partition}/{text}")
         told = _told_files(timeline, partition)
-        found = [
-            one
+        every = [
+            cls._newest(timeline, of_groups[file_id], MetadataFileGroup(partition, file_id))
             for file_id in sorted(of_groups)
-            for one in [
-                cls._newest(timeline, frozenset(of_groups[file_id]), MetadataFileGroup(partition, file_id), told)
-            ]
-            # A group whose files are all of actions that are not completed is none.
-            if one.base or one.logs
         ]
+        _check_whole(timeline, every, of_groups, told)
+        # A group whose files are all of actions that are not completed is none.
+        found = [one for one in every if one.base or one.logs]
         if all_groups:
             _check_all_there(timeline, found, told, partition)
         return found
 
     @classmethod
-    def _newest(
-        cls, timeline: Timeline, names: Set[str], group: MetadataFileGroup, told: _ToldFiles
-    ) -> MetadataFileSlice:
+    def _newest(cls, timeline: Timeline, names: Set[str], group: MetadataFileGroup) -> MetadataFileSlice:
         bases, logs = visible_files(timeline, names, group)
         base = max(bases, key=lambda name: name.instant, default=None)
         since = base.instant if base else ""
         kept = [log for log in logs if slice_time(timeline, log) >= since]
-        single = {log.instant for log in kept if not _may_have_deletes(group.partition, log)}
-        _check_whole(timeline, since, single, names, group, told)
         logs = sorted(kept, key=lambda name: name.sort_key)
         return cls(group, base, tuple(logs), is_flat=timeline.layout == FLAT)
 
@@ -250,36 +246,55 @@ def _check_all_there(timeline: Timeline, found: Sequence[MetadataFileSlice], tol
 
 
 def _check_whole(
-    timeline: Timeline, since: str, single: Set[str], names: Set[str], group: MetadataFileGroup, told: _ToldFiles
+    timeline: Timeline, slices: Sequence[MetadataFileSlice], names: Mapping[str, Set[str]], told: _ToldFiles
 ) -> None:
-    """Check that the newest slice has all files that the timeline names.
+    """Check that the newest slices of file groups have all files that the timeline names.
 
     Args:
         timeline: timeline of the metadata table.
-        since: instant of the newest existing base file, ``""`` for none.
-        single: instants whose only log file in the slice is there.
-        names: names of the files in the partition's folder.
-        group: the file group.
+        slices: of the existing files.
+        names: names of the files in the partition's folder, by file id.
         told: see `_ToldFiles`.
 
     Raises:
         CorruptFileError: a file is missing.
     """
+    if not slices:
+        return
+    partition = slices[0].group.partition
+    since = {one.group.file_id: one.base.instant if one.base else "" for one in slices}
+    # Instants whose only log in the slice is there.
+    single = {
+        one.group.file_id: {log.instant for log in one.logs if not _may_have_deletes(partition, log)} for one in slices
+    }
+    oldest, in_all = min(since.values()), set.intersection(*single.values())
     missing: list[tuple[Instant, str]] = []
     for write in timeline.completed_writes:
-        if write.action == "commit" or (is_first(write.requested) and not since):
-            is_there = write.requested <= since
-        else:
-            is_there = (write.completed or "") < since or write.requested in single
-        # Includes commits to other file groups only; they are few until the next compaction.
-        if not is_there and write.requested != since:
-            missing += [(write, name) for name in told(write).get(group.file_id, ()) if name not in names]
+        # What no slice needs, or each has, is not read.
+        if _is_there(write, oldest, in_all):
+            continue
+        for file_id, files in told(write).items():
+            base = since.get(file_id)
+            if base is not None and write.requested != base and not _is_there(write, base, single[file_id]):
+                missing += [(write, name) for name in files if name not in names[file_id]]
     # A partition that was dropped and made again lacks the files of before.
     made = _made(timeline, told) if missing else ""
     for write, name in missing:
         if (write.completed or "") >= made:
-            path = f"{group.partition}/{name}"
-            raise CorruptFileError(f"{path} in {timeline.storage.uri} is gone: drop the metadata table")
+            raise CorruptFileError(f"{partition}/{name} in {timeline.storage.uri} is gone: drop the metadata table")
+
+
+def _is_there(write: Instant, base: str, single: Set[str]) -> bool:
+    """Return whether a base file has the records of a write, or the slice its log.
+
+    Args:
+        write: a write of the metadata table.
+        base: instant of the base file, ``""`` for none.
+        single: instants whose only log in the slice is there.
+    """
+    if write.action == "commit" or (is_first(write.requested) and not base):
+        return write.requested <= base
+    return (write.completed or "") < base or write.requested in single
 
 
 def _made(timeline: Timeline, told: _ToldFiles) -> str:
