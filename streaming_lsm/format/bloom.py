@@ -22,6 +22,7 @@ from streaming_lsm.errors import ConfigError, CorruptFileError, UnsupportedTable
 BLOOM_KINDS = ("SIMPLE", "DYNAMIC_V0")
 HALVED_BITS = 16
 """Bits of a filter whose halves are whole bytes, or a multiple of it."""
+_LEAST_HALVED_BITS = 1024
 Keys: TypeAlias = "pa.StringArray | pa.LargeStringArray | pa.ChunkedArray[pa.StringScalar] | Sequence[bytes]"
 """Record keys: an Arrow column of strings, or their UTF-8 bytes."""
 
@@ -90,9 +91,10 @@ class BloomFilter:
         """Return a filter of the same keys with half the bits, and more false positives.
 
         The bit of a hash is its remainder by the number of bits: its remainder by half of them follows from that.
-        Of a dynamic filter, and of one whose bits are no multiple of `HALVED_BITS`, the filter itself is returned.
+        The filter itself is returned if it is dynamic, if its bits are no multiple of `HALVED_BITS`, or few,
+        as chance may set all bits of a small one.
         """
-        if self.kind != "SIMPLE" or self.bits % HALVED_BITS:
+        if self.kind != "SIMPLE" or self.bits % HALVED_BITS or self.bits < _LEAST_HALVED_BITS:
             return self
         low, high = np.frombuffer(self.rows[0], dtype=np.uint8).reshape(2, -1)
         return replace(self, bits=self.bits // 2, rows=((low | high).tobytes(),))
