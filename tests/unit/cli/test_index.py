@@ -276,6 +276,25 @@ def test_a_damaged_and_a_stale_part_are_reported_and_all_is_built_again_in_its_f
     assert_settled(tmp_path)
 
 
+@pytest.mark.parametrize("name", ALL[1:])
+def test_a_file_group_that_is_gone_is_reported_even_if_it_had_no_records(
+    name: str, template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = indexed(template, tmp_path)
+    before = shown(table)
+    paths = [path for path in (tmp_path / METADATA / name).iterdir() if not path.name.startswith(".")]
+    last = max(path.name.partition("_")[0] for path in paths)
+    for path in paths:
+        if path.name.startswith(f"{last}_"):
+            path.unlink()
+    assert found(verified(capsys, tmp_path, code=1)) == {(name, "damaged", 1)}
+    assert shown(LsmTable(tmp_path)) == before
+    assert verified(capsys, tmp_path, "--repair")["rebuilt"] == [
+        one for one in ALL[1:] if one == name or (name, one) == ("column_stats", "partition_stats")
+    ]
+    assert verified(capsys, tmp_path)["findings"] == []
+
+
 def test_an_index_that_is_created_beside_a_write_has_its_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
