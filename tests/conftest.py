@@ -17,6 +17,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Let the end of the process free them, of which C++ modules complain otherwise."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def object_server() -> Iterator[S3Server]:
     with s3_server() as running:
