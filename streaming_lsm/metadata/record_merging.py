@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import take
 from streaming_lsm.arrow.columns import pc
+from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile, count_entries
 from streaming_lsm.format.metadata.group_files import DeletedKeys, base_name
@@ -54,10 +55,15 @@ def split(merged: Encoded, shard: int, shards: int, file_ids: Sequence[str], ins
             their number, the keys of a shard go to every `shards`-th of the new ones, and to no others.
         file_ids: of all new shards.
         instant: instant of their base files.
+
+    Raises:
+        CorruptFileError: a key is not of the shard.
     """
     keys, values = merged
     texts: Any = keys.cast(pa.string())
     numbers = shards_of(texts, len(file_ids))
+    if (numbers % shards != shard).any():
+        raise CorruptFileError(f"{PARTITION} has keys in shard {shard} that are not of it: drop {PARTITION}")
     for new in range(shard, len(file_ids), shards):
         wanted = pa.array(numbers == new)
         named = named_values(values.filter(wanted), str(base_name(file_ids[new], instant)))
@@ -125,7 +131,7 @@ def merged_slice(
                 records.append(renamed.filter(is_new.slice(start, len(renamed))))
                 start += len(renamed)
         seen = pa.concat_arrays([seen, texts])
-    del seen, texts
+    seen = texts = None
     whole: Any = pa.concat_arrays(keys)
     keys.clear()
     order = sort_keys(KeyWords.of(whole.cast(pa.string())), runs=True).order

@@ -715,6 +715,31 @@ def test_it_gets_more_file_groups_when_its_keys_have_become_many(
     assert {steps[place - 1] for place in split} == {"read"}
 
 
+@pytest.mark.parametrize("version", [8, 9, 10])
+@pytest.mark.parametrize("form", [LOCATED, LOCATED_BY_PARTITION], ids=["global", "by partition"])
+def test_file_groups_without_keys_grow_with_the_others(form: dict[str, object], version: int, tmp_path: Path) -> None:
+    options = {
+        **OPTIONS,
+        **form,
+        "hoodie.write.table.version": version,
+        "hoodie.metadata.record.index.min.filegroup.count": 16,
+        "hoodie.metadata.record.index.max.filegroup.count": 256,
+        "hoodie.metadata.partitioned.record.index.min.filegroup.count": 16,
+        "hoodie.metadata.partitioned.record.index.max.filegroup.count": 256,
+        "hoodie.metadata.record.index.growth.factor": 1.0,
+        "hoodie.metadata.record.index.max.filegroup.size": 48,
+        "hoodie.metadata.compact.max.delta.commits": 2,
+    }
+    table = LsmTable.create(tmp_path, schema_of(""), options)
+    for step in range(8):
+        keys = [f"k{number:03}" for number in range(5 * step, 5 * step + 5)]
+        table.upsert(pa.table([keys, ["a"] * 5, [1] * 5, [False] * 5, [1] * 5], schema=schema_of("")))
+    assert_locations(tmp_path)
+    index = RecordIndex.open(table.storage, table.timeline, 0.5, TimelineCache())
+    assert index is not None
+    assert sum(map(len, index.shards.values())) > 16
+
+
 def test_checksum_files_of_hadoop_beside_its_files_do_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Hudi writes one beside each file on a local disk."""
     table = LsmTable.create(

@@ -93,6 +93,12 @@ def test_the_keys_of_a_shard_go_to_those_that_take_its_place() -> None:
             assert value.endswith(f"{ids[number]}_0-0-0_20260101120000000.hfile".encode() + key)
 
 
+def test_keys_that_are_not_of_a_shard_are_told() -> None:
+    keys: Any = pa.array([f"k{n}" for n in range(50)]).cast(pa.binary()).sort()
+    with pytest.raises(CorruptFileError, match="keys in shard 1 that are not of it"):
+        list(split((keys, keys), 1, 2, [shard_file_id(number) for number in range(4)], "20260101120000000"))
+
+
 def test_each_key_is_in_one_shard_and_those_of_a_shard_ascend() -> None:
     rng = np.random.default_rng(0)
     groups = [pa.chunked_array([[f"k{n}" for n in part.tolist()]]) for part in np.array_split(rng.permutation(500), 4)]
