@@ -10,7 +10,7 @@ import binascii
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 from streaming_lsm.errors import ConfigError, CorruptFileError, UnsupportedTable
 
 BLOOM_KINDS = ("SIMPLE", "DYNAMIC_V0")
-HALVED_BITS = 16
-"""Bits of a filter whose halves are whole bytes, or a multiple of it."""
-_LEAST_HALVED_BITS = 1024
 Keys: TypeAlias = "pa.StringArray | pa.LargeStringArray | pa.ChunkedArray[pa.StringScalar] | Sequence[bytes]"
 """Record keys: an Arrow column of strings, or their UTF-8 bytes."""
 
@@ -87,18 +84,6 @@ class BloomFilter:
             found[start : start + chunk.count] = hits.any(axis=0)
         return found
 
-    def halved(self) -> BloomFilter:
-        """Return a filter of the same keys with half the bits, and more false positives.
-
-        The bit of a hash is its remainder by the number of bits: its remainder by half of them follows from that.
-        The filter itself is returned if it is dynamic, if its bits are no multiple of `HALVED_BITS`, or few,
-        as chance may set all bits of a small one.
-        """
-        if self.kind != "SIMPLE" or self.bits % HALVED_BITS or self.bits < _LEAST_HALVED_BITS:
-            return self
-        low, high = np.frombuffer(self.rows[0], dtype=np.uint8).reshape(2, -1)
-        return replace(self, bits=self.bits // 2, rows=((low | high).tobytes(),))
-
     def encode(self) -> str:
         """Encode as the base64 text of the footer entry."""
         head = _HEAD.pack(_VERSION, self.hashes, _MURMUR, self.bits)
@@ -142,20 +127,16 @@ class BloomFilter:
 class BloomBuilder:
     """Incremental builder of a bloom filter."""
 
-    def __init__(self, entries: int, fpp: float, max_entries: int, kind: str = "DYNAMIC_V0", multiple: int = 1) -> None:
-        """Create an empty filter; see `BloomFilter.build` for further arguments and errors.
-
-        Args:
-            multiple: the bits of a row are rounded up to a multiple of it; Hudi's are not rounded.
-        """
+    def __init__(self, entries: int, fpp: float, max_entries: int, kind: str = "DYNAMIC_V0") -> None:
+        """Create an empty filter; see `BloomFilter.build` for arguments and errors."""
         bits = bits_per_row(entries, fpp, kind)
-        self._kind, self._entries, self._bits = kind, entries, -(-bits // multiple) * multiple
+        self._kind, self._entries, self._bits = kind, entries, bits
         self._hashes = math.ceil(math.log(2) * bits / entries)
         # Rows are added until they hold `max_entries` keys together (docs/format/07-index-and-metadata.md, "SIMPLE and
         # DYNAMIC_V0").
         self._most = 1 if kind == "SIMPLE" else max(1, -(-max_entries // entries))
         self._count = 0
-        self._marked = np.zeros(self._bits, np.bool_)
+        self._marked = np.zeros(bits, np.bool_)
 
     def add(self, keys: Keys) -> None:
         """Add keys without nulls."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from streaming_lsm.bounded_json import parse_json
@@ -51,17 +51,12 @@ class CoveredLog:
     Attributes:
         name: its file name; it is a log of the same file group.
         size: its bytes, by which it is recognized.
-        entry: its key entry, with a smaller filter than its own footer has.
+        entry: its key entry.
     """
 
     name: str
     size: int
     entry: KeyEntry
-
-    @staticmethod
-    def of(name: str, size: int, own: KeyEntry) -> CoveredLog:
-        """Cover a log by its own entry with half the bits of its filter: the whole one is in the log's own footer."""
-        return CoveredLog(name, size, own if own.bloom is None else replace(own, bloom=own.bloom.halved()))
 
 
 def own_footer(entry: KeyEntry) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Choose the committed logs that the accumulated key entry of a new log covers, and read their key entries.
 
 The logs of a file group form *blocks*: a log, and the logs that its accumulated entry covers. A new log takes over the
-blocks before it if its own becomes four times as large as the oldest of them, so that a log is written again once for
-each four-fold growth of its block, and a slice has at most three blocks of about the same number of logs. A commit
-therefore costs the same in a slice of 20 logs and in one of 200. See docs/format/03-native-logs.md, "Key entries".
+blocks before it if its own becomes six times as large as the oldest of them, so that a log is written again once for
+each six-fold growth of its block. A commit therefore costs the same in a slice of 20 logs and in one of 200. See
+docs/format/03-native-logs.md, "Key entries".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streaming_lsm.write.files.log_keys import LogKeys
 from streaming_lsm.write.known_entries import KnownEntries
 from streaming_lsm.write.plan import LogKeyOptions
 
-_GROWTH = 4
+_GROWTH = 6
 """Times the logs of a block that a log taking it over has in its own."""
 _KEYS = pa.schema([(RECORD_KEY, pa.string())])
 
@@ -70,10 +70,14 @@ class EarlierLogs:
                 self.known.put(left[name], block)
             added = [log for log in block if log.name in left and log.name not in seen]
             size += sum(map(covered_bytes, added))
-            if len(added) > len(seen) + 1 or size > self.options.most_bytes:
+            if len(added) > len(seen) + 1:
+                break
+            if size > self.options.most_bytes:
+                # Of large logs, blocks of as many as there is room for.
+                covered = covered if len(covered) > len(finished) else seen
                 break
             seen |= {log.name: log for log in added}
-            if len(seen) + 1 >= _GROWTH * len(added):
+            if added and len(seen) + 1 >= _GROWTH * len(added):
                 covered = dict(seen)
         return list(covered.values())
 
@@ -104,7 +108,7 @@ class EarlierLogs:
             return []
         if entry.span is None:
             entry = replace(entry, span=file.key_range)
-        own = CoveredLog.of(file.path.rpartition("/")[2], file.opened.source.size(), entry)
+        own = CoveredLog(file.path.rpartition("/")[2], file.opened.source.size(), entry)
         return [own, *index.covered[0]]
 
     def _of_rows(self, file: DataFile) -> KeyEntry | None:

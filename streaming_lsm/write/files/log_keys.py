@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import pc
-from streaming_lsm.format.bloom import HALVED_BITS, BloomBuilder
+from streaming_lsm.format.bloom import BloomBuilder
 from streaming_lsm.format.log.key_entries import KeyEntry
 from streaming_lsm.write.plan import LogKeyOptions
 
@@ -58,7 +58,7 @@ class LogKeys:
         span = None if self._low is None else (self._low, self._high)
         if not self._held:
             return KeyEntry(self._count, span, None)
-        builder = BloomBuilder(self._count, self._options.fpp, self._count, "SIMPLE", HALVED_BITS)
+        builder = BloomBuilder(self._count, self._options.fpp, self._count, "SIMPLE")
         for keys in self._held:
             builder.add(keys)
         return KeyEntry(self._count, span, builder.finish())

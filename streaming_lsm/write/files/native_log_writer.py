@@ -215,7 +215,7 @@ class NativeLogWriter:
             covered = [] if earlier is None else earlier.covered_by(finished)
             stat = log.finish(covered)
             if log.entry is not None:
-                finished.append(CoveredLog.of(str(log.name), stat.total_bytes, log.entry))
+                finished.append(CoveredLog(str(log.name), stat.total_bytes, log.entry))
                 if self._target.earlier is not None:
                     self._target.earlier.known.put(stat.path, (finished[-1], *covered))
             yield stat

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streaming_lsm.errors import ConfigError, CorruptFileError, UnsupportedTable
 from streaming_lsm.format.base_file_footer import BLOOM_KEY, BLOOM_TYPE_KEY, base_file_footer, bloom_of_footer
-from streaming_lsm.format.bloom import HALVED_BITS, BloomBuilder, BloomFilter
+from streaming_lsm.format.bloom import BloomFilter
 
 KEYS = [f"key-{number}".encode() for number in range(1000)]
 HEAD = struct.Struct(">iibi")
@@ -54,33 +54,6 @@ def test_the_bits_are_those_of_a_plain_murmur2(keys: list[bytes]) -> None:
     bloom = BloomFilter.build(keys, 30, 1e-4, 30, "SIMPLE")
     assert bloom.rows == (_expected_row(keys, bloom.hashes, bloom.bits),)
     assert bloom.contains(keys).all()
-
-
-@given(st.lists(st.binary(max_size=40), max_size=30), st.sampled_from((16, 48, 4096)))
-def test_a_half_has_the_bits_of_a_filter_of_half_the_size(keys: list[bytes], multiple: int) -> None:
-    builder = BloomBuilder(60, 1e-4, 60, "SIMPLE", multiple)
-    builder.add(keys)
-    whole = builder.finish()
-    half = whole.halved()
-    assert (whole.bits % multiple, half.bits, half.hashes) == (0, whole.bits // 2, whole.hashes)
-    assert half.rows == (_expected_row(keys, half.hashes, half.bits),)
-    assert BloomFilter.decode(half.encode(), "SIMPLE") == half
-
-
-def test_what_cannot_be_halved_stays() -> None:
-    dynamic = BloomFilter.build(KEYS, 1000, 1e-2, 1000)
-    odd = BloomFilter.build(KEYS, 1001, 1e-2, 1000, "SIMPLE")
-    assert odd.bits % 16
-    assert [dynamic.halved(), odd.halved()] == [dynamic, odd]
-
-
-@pytest.mark.parametrize("count", [1, 3, 10, 70, 71, 72, 100, 1000])
-def test_a_half_tells_most_other_keys_from_its_own(count: int) -> None:
-    for number in range(50):
-        builder = BloomBuilder(count, 0.001, count, "SIMPLE", HALVED_BITS)
-        builder.add([f"{number}-{key}".encode() for key in range(count)])
-        found = builder.finish().halved().contains([f"other {key}".encode() for key in range(200)])
-        assert found.mean() < (0.15 if count > 70 else 0.1)
 
 
 def test_size_and_hashes_follow_from_entries_and_probability() -> None:
