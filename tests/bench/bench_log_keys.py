@@ -24,6 +24,7 @@ from tests.bench.result import Result
 from tests.bench.workload import padded
 
 LOG_ROWS, LOGS, ASKED = 1000, 20, 200
+TOGETHER = (10, 30, 100)
 SPACE = 10_000_000
 SCENARIO_COMMITS, SCENARIO_ROWS = 500, 100
 ACCUMULATED = {"lsm.log.key.index.accumulated": True}
@@ -90,7 +91,12 @@ def _read(root: Path) -> Iterable[Result]:
             table.upsert(_orders(numbers[log * LOG_ROWS : (log + 1) * LOG_ROWS], log))
         asked = rng.choice(numbers, ASKED, replace=False)
         present, absent = _told(table, asked), _told(table, asked + 1)
-        note = f"the limit; footers opened: {present[1]:.2f} per present key, {absent[1]:.2f} per absent one, of {LOGS}"
+        many = [_opened_together(table, asked + 1, keys) for keys in TOGETHER]
+        together = ", ".join(f"{found:.1f} for {keys}" for keys, found in zip(TOGETHER, many, strict=True))
+        note = (
+            f"the limit; footers opened: {present[1]:.2f} per present key, {absent[1]:.2f} per absent one, of {LOGS}; "
+            f"of absent keys that are looked up together: {together}"
+        )
         yield _figure(f"{name} entries, files read per present key", present[0], 1.1, "files", note)
         yield _figure(f"{name} entries, files read per absent key", absent[0], 0.05, "files", note)
 
@@ -100,6 +106,12 @@ def _told(table: LsmTable, numbers: np.ndarray) -> tuple[float, float]:
     counts = [table.explain_lookup([key]).counts for key in _keys(numbers).to_pylist()]
     read = sum(one.files - one.files_skipped for one in counts)
     return read / len(numbers), sum(one.files for one in counts) / len(numbers)
+
+
+def _opened_together(table: LsmTable, numbers: np.ndarray, keys: int) -> float:
+    """Footers that a look-up of some of the keys at once opens, on average."""
+    parts = [numbers[start : start + keys] for start in range(0, len(numbers) - keys + 1, keys)]
+    return float(np.mean([table.explain_lookup(_keys(part).to_pylist()).counts.files for part in parts]))
 
 
 def _grown(root: Path) -> Iterable[Result]:
