@@ -20,7 +20,6 @@ from streaming_lsm.format.hfile.reader import HFile, count_entries
 from streaming_lsm.format.metadata.group_files import DeletedKeys, base_name
 from streaming_lsm.format.metadata.parts import named_values, renamed_values
 from streaming_lsm.format.metadata.record_index import (
-    LOCATIONS,
     PARTITION,
     decode_locations,
     encode_locations,
@@ -34,6 +33,7 @@ from streaming_lsm.storage.base import Storage
 
 Encoded = tuple[pa.BinaryArray, pa.BinaryArray]
 """Keys, ascending, and records."""
+_NONE: Any = pa.array([], pa.binary())
 
 
 def count_keys(found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]) -> int:
@@ -87,57 +87,53 @@ def newest_locations(
         CorruptFileError, UnsupportedTable: a file cannot be read.
         FileNotFoundError: a file was deleted meanwhile.
     """
-    keys: list[Any] = []
+    keys: list[Any] = [_NONE]
     locations: list[pa.RecordBatch] = []
-    seen: Any = pa.array([], pa.binary())
-    for part in reversed(list(found.parts(metadata, counts))):
-        if isinstance(part, DeletedKeys):
-            texts: Any = part.keys
-            seen = pa.concat_arrays([seen, texts.cast(pa.binary())])
-            continue
-        cells = list(part.cells())
-        of_part: Any = pa.concat_arrays([pa.array([], pa.binary()), *(some.keys for some in cells)])
-        is_new = pc.invert(pc.is_in(of_part, value_set=seen))
-        decoded = [decode_locations(some, part.schema_json, part.source) for some in cells]
-        keys.append(of_part.filter(is_new))
-        locations += pa.Table.from_batches(decoded, LOCATIONS).filter(is_new).to_batches()
-        seen = pa.concat_arrays([seen, of_part])
-    return pa.concat_arrays([pa.array([], pa.binary()), *keys]), locations
+    for part, cells, is_newest in _newest_cells(found, metadata, counts):
+        keys.append(cells.keys.filter(is_newest))
+        locations.append(decode_locations(cells, part.schema_json, part.source).filter(is_newest))
+    return pa.concat_arrays(keys), locations
 
 
 def merged_slice(
     found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool], file_name: str | None
 ) -> Encoded:
-    """Merge a slice, and encode its records for a base file, or as in a log.
-
-    What is merged is large in memory, and released as early as it can be.
-    """
-    keys: list[Any] = [pa.array([], pa.binary())]
-    records: list[Any] = [pa.array([], pa.binary())]
-    seen: Any = pa.array([], pa.binary())
+    """Merge a slice, and encode its records for a base file, or as in a log."""
     old = None if found.base is None else f"{PARTITION}/{found.base}"
+    parts: Iterator[tuple[Any, Any]] = (
+        (
+            cells.keys.filter(is_newest),
+            _renamed(cells, part, str(found.base) if part.source == old else None, file_name).filter(is_newest),
+        )
+        for part, cells, is_newest in _newest_cells(found, metadata, counts)
+    )
+    keys, records = map(pa.concat_arrays, zip((_NONE, _NONE), *parts, strict=True))
+    order = sort_keys(KeyWords.of(keys.cast(pa.string())), runs=True).order
+    return take(keys, order), take(records, order)  # type: ignore[return-value]
+
+
+def _newest_cells(
+    found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]
+) -> Iterator[tuple[HFile, Cells, Any]]:
+    """Yield the cells of a slice, the newest file first, and flag those that are the newest of a key and not deleted.
+
+    They are large in memory, and not held after they were yielded.
+    """
+    seen: list[Any] = [_NONE]
     for part in reversed(list(found.parts(metadata, counts))):
-        texts: Any = part.keys.cast(pa.binary()) if isinstance(part, DeletedKeys) else None
-        if not isinstance(part, DeletedKeys):
-            cells = deque(part.cells())
-            texts = pa.concat_arrays([keys[0], *(some.keys for some in cells)])
-            is_new = pc.invert(pc.is_in(texts, value_set=seen))
-            name = str(found.base) if part.source == old else None
-            keys.append(texts.filter(is_new))
-            start = 0
-            while cells:
-                some = cells.popleft()
-                renamed: Any = _renamed(some, part, name, file_name)
-                records.append(renamed.filter(is_new.slice(start, len(renamed))))
-                start += len(renamed)
-        seen = pa.concat_arrays([seen, texts])
-    seen = texts = None
-    whole: Any = pa.concat_arrays(keys)
-    keys.clear()
-    order = sort_keys(KeyWords.of(whole.cast(pa.string())), runs=True).order
-    joined: Any = pa.concat_arrays(records)
-    records.clear()
-    return take(whole, order), take(joined, order)  # type: ignore[return-value]
+        if isinstance(part, DeletedKeys):
+            deleted: Any = part.keys
+            seen.append(deleted.cast(pa.binary()))
+            continue
+        held = deque(part.cells())
+        keys = pa.concat_arrays([_NONE, *(cells.keys for cells in held)])
+        is_newest: Any = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(seen)))
+        seen.append(keys)
+        start = 0
+        while held:
+            cells = held.popleft()
+            yield part, cells, is_newest.slice(start, len(cells))
+            start += len(cells)
 
 
 def _renamed(cells: Cells, part: HFile, old: str | None, new: str | None) -> pa.BinaryArray:

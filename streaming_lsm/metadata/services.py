@@ -239,8 +239,8 @@ def _merged(
     for group, one in of_groups.items():
         name = base_name(group.file_id, requested)
         if is_due(one, sizes):
-            merged = kept.merged(logged.known_to(one, timeline), metadata, counts, str(name))
-            found.append(_Merged.of(one, sizes, name, merged, encode))
+            known = logged.known_to(one, timeline)
+            found.append(_Merged.of(one, sizes, name, kept.merged(known, metadata, counts, str(name)), encode))
         else:
             left.append(one)
     return found, left

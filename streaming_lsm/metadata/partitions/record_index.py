@@ -205,9 +205,11 @@ class RecordIndexPartition:
             sizing, shards = _sizing(self.context.options, is_partitioned=path is not None), len(file_ids)
             keys = sum(count_keys(of_ids[file_id], metadata, counts) for file_id in file_ids)
             more = sizing.grown(keys, shards)
-            new = [shard_file_id(number, path) for number in range(more)]
-            for number, file_id in enumerate(file_ids if more > shards else ()):
-                yield from split(merged_slice(of_ids[file_id], metadata, counts, None), number, shards, new, instant)
+            if more > shards:
+                new = [shard_file_id(number, path) for number in range(more)]
+                for number, file_id in enumerate(file_ids):
+                    one = of_ids[file_id]
+                    yield from split(merged_slice(one, metadata, counts, None), number, shards, new, instant)
 
 
 @dataclass
