@@ -33,7 +33,7 @@ from streaming_lsm.storage.base import Storage
 
 Encoded = tuple[pa.BinaryArray, pa.BinaryArray]
 """Keys, ascending, and records."""
-_NONE: Any = pa.array([], pa.binary())
+_NONE: Any = pa.nulls(0, pa.binary())
 
 
 def count_keys(found: MetadataFileSlice, metadata: Storage, counts: Callable[[str], bool]) -> int:
