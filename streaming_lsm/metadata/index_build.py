@@ -162,6 +162,10 @@ class IndexBuild:
             if isinstance(error, FileNotFoundError):
                 raise CorruptFileError(f"{error.filename} in {self._context.storage.uri} is gone") from None
             raise
+        except ReadOvertaken as error:
+            raise CommitConflict(
+                f"{self._context.storage.uri} is being cleaned, create {self.name} again when that is done: {error}"
+            ) from None
 
     def _check_kept(self) -> None:
         """Check that the metadata table was not dropped since `write` began, and base files with it; it may be anew."""

@@ -19,7 +19,7 @@ from streaming_lsm.config import (
     METADATA_ENABLE,
     Options,
 )
-from streaming_lsm.errors import CommitConflict, CorruptFileError, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, CorruptFileError, ReadOvertaken, UnsupportedTable
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.file_names import BaseFileName
@@ -290,6 +290,9 @@ class MetadataTable:
             self._add(kind, name, self._context, data, times)
         except NothingToIndex as error:
             _LOG.info("no %s was created for %s yet: %s", name, self._storage.uri, error)
+        except ReadOvertaken as error:
+            # The list of files has them until the clean is completed, perhaps by this transaction.
+            _LOG.warning("no %s was created for %s yet, the next write tries again: %s", name, self._storage.uri, error)
         except DAMAGE as error:
             self._cache.refused.add(name)
             _LOG.warning(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable, writable_table
-from streaming_lsm.errors import CorruptFileError, LsmError
+from streaming_lsm.errors import CommitConflict, CorruptFileError, LsmError
 from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
@@ -136,6 +136,40 @@ def test_a_table_gets_them_later_loses_them_and_gets_them_again(
             assert assert_ranges(tmp_path) > 30
             assert assert_skipping(tmp_path)
     assert "dropped column_stats from the metadata table" in caplog.text
+
+
+def test_they_are_made_when_a_clean_that_died_among_its_deletions_is_completed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    draw = random.Random(2)
+    asked = {**OPTIONS, "hoodie.clean.automatic": False}
+    kept = {key: value for key, value in asked.items() if key not in RANGED} | ENABLED
+    table = LsmTable.create(tmp_path / "t", SCHEMA, {**kept, "hoodie.table.type": "COPY_ON_WRITE"})
+    for step in range(1, 5):
+        table.upsert(batch(draw, step))
+    shutil.copytree(tmp_path / "t", tmp_path / "tried")
+    tried = LsmTable(tmp_path / "tried", kept)
+    tried.storage = counted = FaultyStorage(tried.storage)
+    tried.clean()
+    deletes = next(at for at, (what, path) in enumerate(counted.calls) if what == "delete_files" and path[0] in "ab")
+    dying = LsmTable(tmp_path / "t", kept)
+    dying.storage = FaultyStorage(dying.storage, {deletes: Fault.KILL_AFTER})
+    with pytest.raises(Killed):
+        dying.clean()
+
+    wanted = LsmTable(tmp_path / "t", asked)
+    wanted.upsert(batch(draw, 5))
+    assert partitions(tmp_path / "t") == {"files"}
+    assert "no column_stats was created" in caplog.text
+    assert "the next write tries again" in caplog.text
+    with pytest.raises(CommitConflict, match=r"is being cleaned, create column_stats again when that is done: [ab]/"):
+        LsmTable(tmp_path / "t", kept).create_index("column_stats")
+    wanted.clean()
+    wanted.upsert(batch(draw, 6))
+    assert partitions(tmp_path / "t") == {"files", "column_stats"}
+    assert assert_ranges(tmp_path / "t")
+    assert_settled(tmp_path / "t")
+    assert assert_skipping(tmp_path / "t")
 
 
 def test_some_columns_are_chosen_and_absent_ones_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
