@@ -184,19 +184,56 @@ def filter_columns(expression: pc.Expression | None, schema: pa.Schema) -> tuple
     """List the columns of `schema` that an expression references.
 
     Raises:
-        SchemaError: the expression references another column, or compares a column with a value of another type.
+        SchemaError: the expression references another column, or one by its number, or compares a column with a value
+            of another type.
     """
     if expression is None:
         return ()
+    _check_names(expression)
+    found: list[str] = []
+    while True:  # each round finds a column, whatever the number of those that are not referenced
+        error = _binding_error(expression, pa.schema([schema.field(name) for name in found]))
+        if error is None:
+            return tuple(sorted(found, key=schema.get_field_index))
+        name = next(iter(_missed(error)), None)
+        if name is None or name in found or schema.get_field_index(name) < 0:
+            break
+        found.append(name)
+    error = _binding_error(expression, schema)
+    if error is None:  # a name has what Arrow writes after names
+        return tuple(name for name in schema.names if _binding_error(expression, _without(schema, name)) is not None)
+    names = _missed(error)
+    if names:
+        raise SchemaError(f"filter {expression}: {_absent(names, schema)}")
+    raise SchemaError(f"filter {expression} does not fit the columns {', '.join(schema.names)}: {error}")
+
+
+def _missed(error: Exception) -> list[str]:
+    """Return the name of the column, and those inside it, that Arrow does not find; none if it fails otherwise."""
+    absent = _ABSENT.search(str(error))
+    if absent is None:
+        return []
+    return [absent[1]] if absent[2] is None else _PART.findall(absent[2])
+
+
+def _check_names(expression: pc.Expression) -> None:
+    if "FieldPath(" in str(expression):  # perhaps within a text
+        try:
+            expression.__reduce__()
+        except pa.ArrowNotImplementedError:
+            raise SchemaError(f"filter {expression} references a column by its number: give its name") from None
+
+
+def _binding_error(expression: pc.Expression, schema: pa.Schema) -> Exception | None:
     try:
         schema.empty_table().filter(expression)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        absent = _ABSENT.search(str(error))
-        if absent:
-            names = [absent[1]] if absent[2] is None else _PART.findall(absent[2])
-            raise SchemaError(f"filter {expression}: {_absent(names, schema)}") from None
-        raise SchemaError(f"filter {expression} does not fit the columns {', '.join(schema.names)}: {error}") from None
-    return tuple(name for name in schema.names if not _binds(expression, schema, name))
+        return error
+    return None
+
+
+def _without(schema: pa.Schema, name: str) -> pa.Schema:
+    return schema.remove(schema.get_field_index(name))
 
 
 def check_columns(names: Iterable[str], schema: pa.Schema) -> None:
@@ -235,12 +272,3 @@ def _nearest_first(name: str, names: Sequence[str]) -> str:
     near = [folded[like] for like in get_close_matches(name.lower(), folded)]
     others = [other for other in names if other not in near]
     return ", ".join([*near, *sorted(others, key=META_COLUMNS.__contains__)])
-
-
-def _binds(expression: pc.Expression, schema: pa.Schema, without: str) -> bool:
-    rest = pa.schema([field for field in schema if field.name != without])
-    try:
-        rest.empty_table().filter(expression)
-    except pa.ArrowInvalid:
-        return False
-    return True

@@ -6,9 +6,11 @@ import re
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm.errors import ConfigError, SchemaError
+from streaming_lsm.query import scan
 from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.scan import filter_columns
 from streaming_lsm.query.text.where import parse_where
@@ -170,6 +172,51 @@ def test_a_dunder_name_is_a_column_name_and_nothing_more() -> None:
 )
 def test_filter_columns_are_those_that_are_mentioned(text: str, columns: tuple[str, ...]) -> None:
     assert filter_columns(parse_where(text, SCHEMA), SCHEMA) == columns
+
+
+ODD = pa.schema(
+    [
+        *[(name, pa.int64()) for name in ("a", "x", "a) in b", "a\nb", "a.b", "", "FieldPath(0)")],
+        ("n", pa.struct([("x", pa.int64()), ("y.z", pa.string())])),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "columns"),
+    [
+        (pc.field("a) in b") > pc.field("x"), ("x", "a) in b")),
+        ((pc.field("x") > 1) & (pc.field("a") > 1), ("a", "x")),
+        (pc.field("a\nb") > pc.field("a.b"), ("a\nb", "a.b")),
+        (pc.field("") > 1, ("",)),
+        (pc.field("FieldPath(0)") > 1, ("FieldPath(0)",)),
+        (pc.field("n", "y.z") == "FieldPath(0)", ("n",)),
+        (pc.struct_field(pc.field("n"), [0]) > 1, ("n",)),
+        (pc.scalar(True), ()),
+    ],
+)
+def test_filter_columns_may_have_any_names(expression: pc.Expression, columns: tuple[str, ...]) -> None:
+    assert filter_columns(expression, ODD) == columns
+
+
+@pytest.mark.parametrize("expression", [pc.field(1) == 5, (pc.field("a") > 1) & (pc.field(7, 0) > 1)])
+def test_a_column_that_a_filter_has_by_its_number_is_refused(expression: pc.Expression) -> None:
+    with pytest.raises(SchemaError, match="references a column by its number: give its name"):
+        filter_columns(expression, ODD)
+
+
+def test_columns_that_a_filter_does_not_mention_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    binding_error = scan._binding_error
+
+    def counted(expression: pc.Expression, schema: pa.Schema) -> Exception | None:
+        looks.append(len(schema))
+        return binding_error(expression, schema)
+
+    monkeypatch.setattr(scan, "_binding_error", counted)
+    wide = pa.schema([(f"c{number}", pa.int64()) for number in range(10_000)])
+    assert filter_columns((pc.field("c9999") > 1) & (pc.field("c7") < 3), wide) == ("c7", "c9999")
+    assert looks == [0, 1, 2]
 
 
 def test_no_filter_mentions_nothing() -> None:
