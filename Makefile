@@ -39,6 +39,8 @@ POWER_LOSS := tests/faults/power_loss
 # The tests that write tables take as long as all other unit tests.
 WRITING := tests/unit/services tests/unit/txn tests/unit/write
 METADATA := tests/unit/metadata
+# Groups of about the same length, so that both cores have work until the end.
+READING := $(addprefix tests/unit/,cli file_group index merge query)
 # Tests of integration that start processes of their own.
 PROCESSES := $(addprefix tests/integration/,test_bad_batches.py test_kafka_job.py test_kafka_source.py test_kafka_topics.py test_object_stores.py \
 	test_readme.py test_schema_registry.py test_service_jobs.py)
@@ -53,7 +55,7 @@ define alive
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo demo-services docs lint format test unit unit-writing unit-metadata unit-others property golden oracle simulation \
+.PHONY: help install constraints run-kafka-demo demo-services docs lint format test unit unit-writing unit-metadata unit-reading unit-others property golden oracle simulation \
 	integration integration-spark integration-processes bench bench-check bench-peers bench-amplification faults faults-processes faults-calls faults-cases \
 	faults-schedules faults-indexes conformance matrix matrix-speed \
 	test-size clean
@@ -84,12 +86,12 @@ demo-services: install  ## Stream 500 batches with hybrid compaction, cleaning, 
 ##@ Develop
 
 test: install  ## Run all that CI runs, five groups at a time; each prints its output and time when it ends
-	@$(call group,test,$(SIDE_BY_SIDE) integration-spark integration-processes unit-writing unit-metadata unit-others property golden simulation oracle lint)
+	@$(call group,test,$(SIDE_BY_SIDE) integration-spark integration-processes unit-writing unit-metadata unit-reading unit-others property golden simulation oracle lint)
 
 lint: install  ## Check style, types and the import contracts
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
 
-unit: unit-writing unit-metadata unit-others  ## Test one module at a time
+unit: unit-writing unit-metadata unit-reading unit-others  ## Test one module at a time
 
 unit-writing: install
 	$(call group,unit-writing,$(FAST) $(PYTEST) $(WRITING) $(POWER_LOSS))
@@ -97,8 +99,11 @@ unit-writing: install
 unit-metadata: install
 	$(call group,unit-metadata,$(FAST) $(PYTEST) $(METADATA))
 
+unit-reading: install
+	$(call group,unit-reading,$(FAST) $(PYTEST) $(READING))
+
 unit-others: install
-	$(call group,unit-others,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/unit $(addprefix --ignore=,$(WRITING) $(METADATA)))
+	$(call group,unit-others,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/unit $(addprefix --ignore=,$(WRITING) $(METADATA) $(READING)))
 
 property: install  ## Test random batches against a model
 	$(call group,property,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/property)

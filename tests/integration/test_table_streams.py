@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming_lsm import LsmTable
+from streaming_lsm.spark.queries.datasource import LsmDataSource
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE, SPARK
 from tests.support.spark_frames import arrow_of
 
@@ -251,12 +252,17 @@ def test_what_was_written_before_columns_were_added_or_renamed_has_those_of_the_
         ({"hoodie.datasource.streaming.startOffset": "1732689600"}, "1732-68-96"),
     ],
 )
-def test_options_that_are_not_for_streams_are_refused(
-    spark: SparkSession, table: LsmTable, tmp_path: Path, options: dict[str, str], says: str
-) -> None:
+def test_options_that_are_not_for_streams_are_refused(table: LsmTable, options: dict[str, str], says: str) -> None:
     upsert(table, 1, a=1)
+    source = LsmDataSource({"path": table.path, **options})
     with pytest.raises(Exception, match=re.escape(says)):
-        Reader(spark, table, tmp_path / "checkpoint", **options)()
+        source.streamReader(source.schema()).initialOffset()
+
+
+def test_a_query_tells_which_option_is_not_for_streams(spark: SparkSession, table: LsmTable, tmp_path: Path) -> None:
+    upsert(table, 1, a=1)
+    with pytest.raises(Exception, match="soon"):
+        Reader(spark, table, tmp_path / "checkpoint", **{"hoodie.datasource.streaming.startOffset": "soon"})()
 
 
 def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, table: LsmTable, tmp_path: Path) -> None:
