@@ -17,8 +17,10 @@ class MetadataCache:
         logged: records that its transactions have logged since the last compactions.
         refused: partitions that the options ask for, and that could not be built: each attempt reads the whole table
             under its lock.
+        put_off: partitions that are made when a clean is completed, as the log tells once.
     """
 
     shard_files: ShardFiles = field(default_factory=ShardFiles)
     logged: LoggedRecords = field(default_factory=LoggedRecords)
     refused: set[str] = field(default_factory=set)
+    put_off: set[str] = field(default_factory=set)

@@ -30,6 +30,7 @@ from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.planned_actions import pending_cleans
 
 _ATTEMPTS = 6
 _MOST_ROUNDS = 20
@@ -114,7 +115,7 @@ class IndexBuild:
         storage, metadata, new = self._context.storage, self._context.metadata, self._new
         assert new is not None
         self._check_kept()
-        self._follow(self._snapshot(data))
+        self._attempted(lambda: self._follow(self._snapshot(data)))
         for group in self._late.keys() - self._stats.keys():
             self._put_base(_none_of(group), times.now_ms())
         properties, changes = load_properties(storage), dict[str, str | None]()
@@ -162,9 +163,14 @@ class IndexBuild:
             if isinstance(error, FileNotFoundError):
                 raise CorruptFileError(f"{error.filename} in {self._context.storage.uri} is gone") from None
             raise
-        except ReadOvertaken as error:
+        except ReadOvertaken:
+            storage = self._context.storage
+            cleans = pending_cleans(Timeline.load(storage))
+            if not cleans:
+                raise
             raise CommitConflict(
-                f"{self._context.storage.uri} is being cleaned, create {self.name} again when that is done: {error}"
+                f"clean {cleans[0].requested} of {storage.uri} is pending and deletes files that {self.name} is made "
+                f"of: complete it (lsm clean), and create {self.name} again"
             ) from None
 
     def _check_kept(self) -> None:

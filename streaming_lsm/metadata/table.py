@@ -65,6 +65,7 @@ from streaming_lsm.timeline.properties_file import load_properties, update_prope
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.indexing import partitions_in_work
 from streaming_lsm.txn.lost_completion import check_metadata_commits
+from streaming_lsm.txn.planned_actions import pending_cleans
 
 _LOG = logging.getLogger(__name__)
 
@@ -285,15 +286,22 @@ class MetadataTable:
                     *(name, self._storage.uri, METADATA_ENABLE.key),
                 )
             return
+        cleans = pending_cleans(data)
+        if cleans:
+            # It may have deleted files that are listed until it is completed, perhaps by this transaction.
+            if name not in self._cache.put_off:
+                self._cache.put_off.add(name)
+                _LOG.warning(
+                    "%s of %s is created when clean %s is completed, which deletes files that it would be made of",
+                    *(name, self._storage.uri, cleans[0].requested),
+                )
+            return
         try:
             check_name(name)
             self._add(kind, name, self._context, data, times)
         except NothingToIndex as error:
             _LOG.info("no %s was created for %s yet: %s", name, self._storage.uri, error)
-        except ReadOvertaken as error:
-            # The list of files has them until the clean is completed, perhaps by this transaction.
-            _LOG.warning("no %s was created for %s yet, the next write tries again: %s", name, self._storage.uri, error)
-        except DAMAGE as error:
+        except (*DAMAGE, ReadOvertaken) as error:
             self._cache.refused.add(name)
             _LOG.warning(
                 "no %s was created for %s, it is tried again when the table is opened anew: %s",

@@ -28,9 +28,12 @@ from streaming_lsm.storage.failures import named_failures
 
 T = TypeVar("T")
 
-_ABSENT = re.compile(r"No match for FieldRef\.(?:Name\((.*?)\)|Nested\((.*?)\)) in ")
+_ABSENT = re.compile(r"No match for FieldRef\.(?:Name\((.*?)\)|Nested\((.*?)\)) in ", re.DOTALL)
 """What Arrow says of a column, or of a field inside a column, that is not there."""
-_PART = re.compile(r"FieldRef\.Name\((.*?)\)(?: |$)")
+_PART = re.compile(r"FieldRef\.Name\((.*?)\)(?: |$)", re.DOTALL)
+_UNPRINTABLE = "with a pattern of bytes"
+_AFTER_NAME = ") "
+"""A name with this text cannot be read from what Arrow says."""
 _AHEAD_BYTES = 32 << 20
 _AHEAD_RATIO = 32
 """Bytes of a slice's batches that are read ahead in memory: at least `_AHEAD_BYTES`, or so many times its files."""
@@ -190,25 +193,33 @@ def filter_columns(expression: pc.Expression | None, schema: pa.Schema) -> tuple
     if expression is None:
         return ()
     _check_names(expression)
-    found: list[str] = []
+    unreadable = [name for name in schema.names if _AFTER_NAME in name]
+    found = list(unreadable)
     while True:  # each round finds a column, whatever the number of those that are not referenced
         error = _binding_error(expression, pa.schema([schema.field(name) for name in found]))
         if error is None:
-            return tuple(sorted(found, key=schema.get_field_index))
+            break
         name = next(iter(_missed(error)), None)
         if name is None or name in found or schema.get_field_index(name) < 0:
-            break
+            raise SchemaError(_misfit(expression, schema))
         found.append(name)
+    for name in unreadable:
+        others = [other for other in found if other != name]
+        if _binding_error(expression, pa.schema([schema.field(other) for other in others])) is None:
+            found = others
+    return tuple(sorted(found, key=schema.get_field_index))
+
+
+def _misfit(expression: pc.Expression, schema: pa.Schema) -> str:
+    """Tell why an expression does not bind to the columns of a table."""
     error = _binding_error(expression, schema)
-    if error is None:  # a name has what Arrow writes after names
-        return tuple(name for name in schema.names if _binding_error(expression, _without(schema, name)) is not None)
     names = _missed(error)
     if names:
-        raise SchemaError(f"filter {expression}: {_absent(names, schema)}")
-    raise SchemaError(f"filter {expression} does not fit the columns {', '.join(schema.names)}: {error}")
+        return f"filter {_shown(expression)}: {_absent(names, schema)}"
+    return f"filter {_shown(expression)} does not fit the columns {', '.join(schema.names)}: {error}"
 
 
-def _missed(error: Exception) -> list[str]:
+def _missed(error: Exception | None) -> list[str]:
     """Return the name of the column, and those inside it, that Arrow does not find; none if it fails otherwise."""
     absent = _ABSENT.search(str(error))
     if absent is None:
@@ -217,11 +228,22 @@ def _missed(error: Exception) -> list[str]:
 
 
 def _check_names(expression: pc.Expression) -> None:
-    if "FieldPath(" in str(expression):  # perhaps within a text
+    shown = _shown(expression)
+    if "FieldPath(" in shown or shown == _UNPRINTABLE:  # perhaps within a text
         try:
             expression.__reduce__()
-        except pa.ArrowNotImplementedError:
-            raise SchemaError(f"filter {expression} references a column by its number: give its name") from None
+        except pa.ArrowNotImplementedError as error:
+            if "non-name" in str(error):
+                raise SchemaError(
+                    f"filter {shown} references a column, or a field inside one, by its number: give its name"
+                ) from None
+
+
+def _shown(expression: pc.Expression) -> str:
+    try:
+        return str(expression)
+    except UnicodeDecodeError:  # of the bytes of a pattern
+        return _UNPRINTABLE
 
 
 def _binding_error(expression: pc.Expression, schema: pa.Schema) -> Exception | None:
@@ -230,10 +252,6 @@ def _binding_error(expression: pc.Expression, schema: pa.Schema) -> Exception | 
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         return error
     return None
-
-
-def _without(schema: pa.Schema, name: str) -> pa.Schema:
-    return schema.remove(schema.get_field_index(name))
 
 
 def check_columns(names: Iterable[str], schema: pa.Schema) -> None:

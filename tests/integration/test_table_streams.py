@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming_lsm import LsmTable
-from streaming_lsm.spark.queries.datasource import LsmDataSource
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE, SPARK
 from tests.support.spark_frames import arrow_of
 
@@ -253,6 +252,8 @@ def test_what_was_written_before_columns_were_added_or_renamed_has_those_of_the_
     ],
 )
 def test_options_that_are_not_for_streams_are_refused(table: LsmTable, options: dict[str, str], says: str) -> None:
+    from streaming_lsm.spark.queries.datasource import LsmDataSource  # PySpark 3.5 cannot import it
+
     upsert(table, 1, a=1)
     source = LsmDataSource({"path": table.path, **options})
     with pytest.raises(Exception, match=re.escape(says)):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import CorruptFileError, ReadOvertaken
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.index.file_readers import FILE_READERS
 from streaming_lsm.metadata.changed_keys import GroupKeys, KeysSince, ListedTable
@@ -24,7 +24,7 @@ class DataFault(Exception):
         fault: the error.
     """
 
-    def __init__(self, fault: CorruptFileError) -> None:
+    def __init__(self, fault: CorruptFileError | ReadOvertaken) -> None:
         super().__init__(str(fault))
         self.fault = fault
 
@@ -68,7 +68,7 @@ def _of_data() -> Iterator[None]:
     """Tell errors of data files from those of an index."""
     try:
         yield
-    except CorruptFileError as error:
+    except (CorruptFileError, ReadOvertaken) as error:
         raise DataFault(error) from error
 
 

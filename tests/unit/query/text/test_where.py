@@ -176,8 +176,11 @@ def test_filter_columns_are_those_that_are_mentioned(text: str, columns: tuple[s
 
 ODD = pa.schema(
     [
-        *[(name, pa.int64()) for name in ("a", "x", "a) in b", "a\nb", "a.b", "", "FieldPath(0)")],
+        *[(name, pa.int64()) for name in ("a", "x", "a) in b", "a) b", "a\nb", "a.b", "", "FieldPath(0)")],
         ("n", pa.struct([("x", pa.int64()), ("y.z", pa.string())])),
+        ("m) b", pa.struct([("x", pa.int64())])),
+        ("bytes", pa.binary()),
+        ("text", pa.string()),
     ]
 )
 
@@ -191,17 +194,29 @@ ODD = pa.schema(
         (pc.field("") > 1, ("",)),
         (pc.field("FieldPath(0)") > 1, ("FieldPath(0)",)),
         (pc.field("n", "y.z") == "FieldPath(0)", ("n",)),
+        (pc.field("m) b", "x") == 1, ("m) b",)),
         (pc.struct_field(pc.field("n"), [0]) > 1, ("n",)),
         (pc.scalar(True), ()),
+        ((pc.field("a) in b") > 1) & (pc.field("n", "y.z") == "") & (pc.field("x") > 1), ("x", "a) in b", "n")),
+        (pc.starts_with(pc.field("bytes"), b"\xff"), ("bytes",)),
+        (pc.is_in(pc.field("text"), value_set=pa.chunked_array([["FieldPath(0)"]])), ("text",)),
     ],
 )
 def test_filter_columns_may_have_any_names(expression: pc.Expression, columns: tuple[str, ...]) -> None:
     assert filter_columns(expression, ODD) == columns
 
 
-@pytest.mark.parametrize("expression", [pc.field(1) == 5, (pc.field("a") > 1) & (pc.field(7, 0) > 1)])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pc.field(1) == 5,
+        (pc.field("a") > 1) & (pc.field(7, 0) > 1),
+        pc.field("n", 0) == 1,
+        (pc.field(1) == 5) & pc.starts_with(pc.field("bytes"), b"\xff"),
+    ],
+)
 def test_a_column_that_a_filter_has_by_its_number_is_refused(expression: pc.Expression) -> None:
-    with pytest.raises(SchemaError, match="references a column by its number: give its name"):
+    with pytest.raises(SchemaError, match="references a column, or a field inside one, by its number: give its name"):
         filter_columns(expression, ODD)
 
 
