@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from streaming_lsm import Envelope, EventFormat, LsmSink, LsmTable
 from streaming_lsm.errors import RegistryError, SchemaError
-from streaming_lsm.kafka.demo.registry_server import RegistryServer
 from streaming_lsm.schema_registry.registry import SchemaRegistry
 from tests.oracle.validator import validate
 from tests.support.avro_messages import encoded, framed, record
 from tests.support.event_columns import Message, event_columns, kafka_messages
+from tests.support.registries import new_registry
 
 ROW = record(("id", "long"), ("v", "int"))
 LATER = record(("added", "string"), ("v", ["null", "long"]), ("id", "int"))
@@ -56,7 +56,7 @@ class Topic:
 def test_a_batch_whose_schema_cannot_be_had_fails_whole_and_is_written_when_it_can(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with RegistryServer() as server:
+    with new_registry() as server:
         topic = Topic(spark, tmp_path, server.url)
         first = server.register("t-value", json.dumps(ROW))
         topic.write([(None, framed(first, encoded(ROW, {"id": n, "v": n}))) for n in range(50)])

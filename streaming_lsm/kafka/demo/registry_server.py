@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 _TYPE = "application/vnd.schemaregistry.v1+json"
-_FIRST_ID = 1
 _BY_ID = re.compile(r"/schemas/ids/(\d+)\Z")
 _BY_VERSION = re.compile(r"/subjects/([^/]+)/versions/(\d+|latest)\Z")
 _VERSIONS = re.compile(r"/subjects/([^/]+)/versions\Z")
@@ -39,14 +38,16 @@ class RegistryServer:
     As a context manager it starts on entry and stops on exit.
     """
 
-    def __init__(self, user_info: str | None = None, port: int = 0) -> None:
+    def __init__(self, user_info: str | None = None, port: int = 0, first_id: int = 1) -> None:
         """Prepare the server.
 
         Args:
             user_info: ``user:password`` that requests must have; None if they need none.
             port: the port; 0 for any free one.
+            first_id: id of the first schema. Clients keep schemas by URL and id, and a port that is free again may be
+                that of another server before.
         """
-        self._user_info = user_info
+        self._user_info, self._first_id = user_info, first_id
         self._lock = threading.Lock()
         self._ids: dict[str, int] = {}
         self._subjects: dict[str, list[Registered]] = {}
@@ -82,7 +83,7 @@ class RegistryServer:
 
     def _register(self, subject: str, body: dict[str, Any]) -> int:
         with self._lock:
-            known = self._ids.setdefault(json.dumps(body, sort_keys=True), _FIRST_ID + len(self._ids))
+            known = self._ids.setdefault(json.dumps(body, sort_keys=True), self._first_id + len(self._ids))
             versions = self._subjects.setdefault(subject, [])
             if all(one.id != known for one in versions):
                 versions.append(Registered(known, body))
