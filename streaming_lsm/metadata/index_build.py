@@ -68,6 +68,7 @@ class IndexBuild:
             now: the clock's time, epoch milliseconds.
 
         Raises:
+            CommitConflict: a pending clean deletes files that are read.
             CorruptFileError: a data file, or the metadata table, cannot be read.
             Fenced: another writer has undone the action.
             UnsupportedTable: the partition cannot be made for this table.
@@ -86,7 +87,8 @@ class IndexBuild:
         """Read what was completed meanwhile, until no round finds less than the one before; the lock is not held.
 
         Raises:
-            CommitConflict: the columns of the table have changed since `write`.
+            CommitConflict: the columns of the table have changed since `write`, or a pending clean deletes files that
+                are read.
             CorruptFileError, Fenced, UnsupportedTable: see `write`.
         """
         last = -1

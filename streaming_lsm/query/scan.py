@@ -32,6 +32,7 @@ _ABSENT = re.compile(r"No match for FieldRef\.(?:Name\((.*?)\)|Nested\((.*?)\)) 
 """What Arrow says of a column, or of a field inside a column, that is not there."""
 _PART = re.compile(r"FieldRef\.Name\((.*?)\)(?: |$)", re.DOTALL)
 _UNPRINTABLE = "with a pattern of bytes"
+"""Stands for a filter that Arrow cannot print."""
 _AFTER_NAME = ") "
 """A name with this text cannot be read from what Arrow says."""
 _AHEAD_BYTES = 32 << 20

@@ -55,7 +55,8 @@ def create_index(context: ServiceContext, name: str, form: Options) -> None:
         ConfigError: there is one, its name is not known, the options refuse it, or there is no metadata table.
         UnsupportedTable: it cannot be made for this table.
         CommitConflict: other writers held the lock for longer than the options say to wait, or are completing an
-            action; another process builds the index; or the columns of the table changed meanwhile.
+            action; another process builds the index; the columns of the table changed meanwhile; or a pending clean
+            deletes files that the index is made of.
         Fenced: another writer took this one for dead.
     """
     context.config.check_changeable(context.storage.uri)

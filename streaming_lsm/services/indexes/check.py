@@ -92,6 +92,7 @@ def check_indexes(context: ServiceContext, name: str | None = None) -> IndexChec
     Raises:
         ConfigError: the table has no such index.
         CorruptFileError: a data file cannot be read, see ``lsm verify``.
+        ReadOvertaken: cleans have deleted files before they were read, in every look.
         StorageError: a file cannot be read at present.
     """
     found: IndexCheck | None = None

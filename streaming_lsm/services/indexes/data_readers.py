@@ -90,4 +90,4 @@ def _data_expression(storage: Storage, path: str, function: str, column: str) ->
 DATA_READERS = FileReaders(
     ranges=_data_ranges, bloom=_data_bloom, keys=_DataKeys(), values=_DataValues(), expression=_data_expression
 )
-"""They raise `DataFault` in place of `CorruptFileError`."""
+"""They raise `DataFault` in place of `CorruptFileError` and `ReadOvertaken`."""
