@@ -117,7 +117,7 @@ class IndexBuild:
         storage, metadata, new = self._context.storage, self._context.metadata, self._new
         assert new is not None
         self._check_kept()
-        self._attempted(lambda: self._follow(self._snapshot(data)))
+        self._attempted(lambda: self._follow(self._snapshot(data)), attempts=1)
         for group in self._late.keys() - self._stats.keys():
             self._put_base(_none_of(group), times.now_ms())
         properties, changes = load_properties(storage), dict[str, str | None]()
@@ -149,9 +149,9 @@ class IndexBuild:
         storage = self._context.storage
         return Snapshot(data, load_properties(storage), metadata_listing(storage, data), self._instant)
 
-    def _attempted(self, read: Callable[[], T]) -> T:
-        """Read again if a file is gone: cleans go on meanwhile."""
-        for _ in range(_ATTEMPTS - 1):
+    def _attempted(self, read: Callable[[], T], attempts: int = _ATTEMPTS) -> T:
+        """Read again if a file is gone: cleans go on meanwhile. While the lock is held, no state is newer: try once."""
+        for _ in range(attempts - 1):
             try:
                 return read()
             except (CorruptFileError, ReadOvertaken, FileNotFoundError) as error:

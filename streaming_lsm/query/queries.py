@@ -31,6 +31,7 @@ from streaming_lsm.metadata.record_locations import record_locations
 from streaming_lsm.metadata.shard_files import ShardFiles
 from streaming_lsm.query.cdc.change_reader import ChangeReader
 from streaming_lsm.query.cdc.changes import Changes
+from streaming_lsm.query.columns import check_columns, filter_columns
 from streaming_lsm.query.default_partition import DefaultPartition
 from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
 from streaming_lsm.query.prune.expression import predicate_of
@@ -44,7 +45,7 @@ from streaming_lsm.query.prune.record_index import have_buckets, slices_of_keys
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
 from streaming_lsm.query.prune.secondary_index import possible_keys_of_values
 from streaming_lsm.query.range_files import files_of_range
-from streaming_lsm.query.scan import MapSlices, Scan, check_columns, filter_columns
+from streaming_lsm.query.scan import MapSlices, Scan
 from streaming_lsm.query.slices.log_parts import visible_blocks
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.query.text.where import parse_where

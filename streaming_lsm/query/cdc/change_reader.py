@@ -23,8 +23,8 @@ from streaming_lsm.file_group.key_filters import WantedKeys
 from streaming_lsm.format.column_versions import names_at
 from streaming_lsm.query.cdc.change_log import read_change_log
 from streaming_lsm.query.cdc.compared_rows import compare_rows
+from streaming_lsm.query.columns import check_columns
 from streaming_lsm.query.prune.looked_up import KeyPruner
-from streaming_lsm.query.scan import check_columns
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.query.wanted_keys import ascending_keys
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY

@@ -284,6 +284,27 @@ def test_an_index_is_listed_while_it_is_built_and_its_builder_is_not_disturbed(t
     assert action.is_completed
 
 
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_check_that_is_overtaken_by_writers_and_cleans_finds_nothing_wrong(kind: str, tmp_path: Path) -> None:
+    template = table_of(tmp_path / "table", kind, INDEXES[1])
+    checked = INDEXES[1:4] if kind == "version 9" else INDEXES[1:4] + INDEXES[5:]
+    for index in checked:
+        built(template, index)
+
+    def check(root: Path, at: int | None) -> int:
+        table = LsmTable(root, {"lsm.read.threads": 1})
+        table.storage = storage = Busy(LocalStorage(root), at, lambda: others_work(root, at or 0))
+        found = table.check_indexes()
+        assert found.findings == (), at
+        assert found.records.keys() == {"files", "column_stats", *(index.name for index in checked)}
+        assert storage.was_free == (at is not None)
+        return len(storage.calls)
+
+    for at in sample(range(check(template, None)), 11 * TABLES.index(kind), 67):
+        check(Path(shutil.copytree(template, tmp_path / f"at {at}")), at)
+        shutil.rmtree(tmp_path / f"at {at}")
+
+
 @pytest.mark.parametrize("written", [0, 3])
 def test_a_build_is_refused_if_the_metadata_table_was_dropped_and_made_anew_meanwhile(
     written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm.errors import ConfigError, SchemaError
-from streaming_lsm.query import scan
+from streaming_lsm.query import columns as of_query
+from streaming_lsm.query.columns import filter_columns
 from streaming_lsm.query.prune.expression import predicate_of
-from streaming_lsm.query.scan import filter_columns
 from streaming_lsm.query.text.where import parse_where
 
 SCHEMA = pa.schema(
@@ -222,13 +222,13 @@ def test_a_column_that_a_filter_has_by_its_number_is_refused(expression: pc.Expr
 
 def test_columns_that_a_filter_does_not_mention_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    binding_error = scan._binding_error
+    binding_error = of_query._binding_error
 
     def counted(expression: pc.Expression, schema: pa.Schema) -> Exception | None:
         looks.append(len(schema))
         return binding_error(expression, schema)
 
-    monkeypatch.setattr(scan, "_binding_error", counted)
+    monkeypatch.setattr(of_query, "_binding_error", counted)
     wide = pa.schema([(f"c{number}", pa.int64()) for number in range(10_000)])
     assert filter_columns((pc.field("c9999") > 1) & (pc.field("c7") < 3), wide) == ("c7", "c9999")
     assert looks == [0, 1, 2]
