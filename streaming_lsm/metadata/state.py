@@ -5,7 +5,7 @@ A metadata table can be kept if its timeline, the data table's timeline and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.clustering_plan import CLUSTER
@@ -19,7 +19,7 @@ from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION, INDEXING
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import next_time
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
 _SETTINGS = {
@@ -52,7 +52,7 @@ def check_state(
         UnsupportedTable: this release cannot maintain the metadata table.
         TableNotFound: the metadata table is missing.
     """
-    _check_properties(load_properties(metadata), version)
+    check_properties(metadata, version)
     timeline = timelines.load(metadata)
     try:
         next_time(0, timeline.last_time, "UTC")
@@ -66,10 +66,24 @@ def check_state(
     return timeline, doomed
 
 
-def _check_properties(found: Mapping[str, str], version: str) -> None:
+def check_properties(metadata: Storage, version: str) -> None:
+    """Check that the properties of a metadata table can be read, and are those of one that is kept.
+
+    Args:
+        metadata: storage of the metadata table.
+        version: table version of the data table.
+
+    Raises:
+        CorruptFileError: the file is damaged.
+        UnsupportedTable: a property has another value.
+        TableNotFound: the file is missing.
+    """
+    found = load_properties(metadata)
     for key, value in {**_SETTINGS, "hoodie.table.version": version}.items():
         if found.get(key, "").strip().lower() != value.lower():
-            raise UnsupportedTable(f"{METADATA_TABLE}: {key}={found.get(key)!r:.80} instead of {value}")
+            raise UnsupportedTable(
+                f"{METADATA_TABLE}/{PROPERTIES_PATH}: {key}={found.get(key)!r:.80} instead of {value}"
+            )
 
 
 def _without_action(timeline: Timeline, data: Timeline, base: str) -> list[Instant]:

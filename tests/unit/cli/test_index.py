@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -274,6 +275,31 @@ def test_a_damaged_and_a_stale_part_are_reported_and_all_is_built_again_in_its_f
     assert assert_locations(tmp_path) == 42
     assert_indexes(table)
     assert_settled(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("version=", "version=1"),
+        lambda text: re.sub("#lsm.checksum=.*", "", text).replace("=MERGE_ON_READ", "=COPY_ON_WRITE"),
+    ],
+    ids=["cut", "changed", "another"],
+)
+def test_properties_of_the_metadata_table_that_a_write_would_drop_it_for_are_reported(
+    damage: Callable[[str], str], template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = indexed(template, tmp_path)
+    before = shown(table)
+    path = tmp_path / METADATA / ".hoodie/hoodie.properties"
+    path.write_text(damage(path.read_text()))
+    document = verified(capsys, tmp_path, code=1)
+    assert found(document) == {("files", "damaged", 1)}
+    assert "metadata/.hoodie/hoodie.properties" in document["findings"][0]["message"]
+    assert shown(LsmTable(tmp_path)) == before
+    assert verified(capsys, tmp_path, "--repair")["rebuilt"] == list(ALL)
+    assert verified(capsys, tmp_path)["findings"] == []
+    assert_indexes(table)
 
 
 @pytest.mark.parametrize("name", ALL[1:])
