@@ -32,6 +32,10 @@ _LEFT_KEY = "lsm.left.files"
 """Key of the extra metadata of a compaction: JSON, names of files by partition; see `left_slices`."""
 
 
+class DamagedAction(CorruptFileError):
+    """A completed action of the metadata table cannot be read, which tells of files of all its partitions."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataFileGroup:
     """A file group of the metadata table: its partition, and its file id."""
@@ -83,6 +87,7 @@ class MetadataFileSlice:
             group: the file group.
 
         Raises:
+            DamagedAction: a completed action cannot be read.
             CorruptFileError: a file of the slice is missing.
         """
         names = frozenset(names)
@@ -103,6 +108,7 @@ class MetadataFileSlice:
             all_groups: whether to check that no file group is missing, for which all commits are read.
 
         Raises:
+            DamagedAction: a completed action cannot be read.
             CorruptFileError: a file of a slice is missing, or a file group.
             UnsupportedTable: a file has a name that is not read.
         """
@@ -211,7 +217,10 @@ def _told_files(timeline: Timeline, partition: str) -> _ToldFiles:
 
     def read(write: Instant) -> CreatedFiles:
         found: dict[str, list[str]] = defaultdict(list)
-        commit = timeline.read_commit(write)
+        try:
+            commit = timeline.read_commit(write)
+        except CorruptFileError as error:
+            raise DamagedAction(f"{METADATA_TABLE}: {error}") from None
         names = [stat.file_name for stat in commit.stats if stat.partition_path == partition]
         for name in (*names, *_left_names(commit, partition)):
             parsed = parse_file_name(name)

@@ -34,6 +34,8 @@ from streaming_lsm.txn.planned_actions import pending_cleans
 
 _ATTEMPTS = 6
 _MOST_ROUNDS = 20
+_GONE = (CorruptFileError, ReadOvertaken, FileNotFoundError)
+"""Errors of a read whose file may have been deleted meanwhile."""
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -154,26 +156,31 @@ class IndexBuild:
         for _ in range(attempts - 1):
             try:
                 return read()
-            except (CorruptFileError, ReadOvertaken, FileNotFoundError) as error:
+            except _GONE as error:
                 self._verify()
                 _LOG.debug("%s is read again for %s: %s", self._context.storage.uri, self.name, error)
         try:
             return read()
-        except (CorruptFileError, FileNotFoundError) as error:
-            if not self._context.metadata.exists(PROPERTIES_PATH):
-                raise self._dropped() from None
-            if isinstance(error, FileNotFoundError):
-                raise CorruptFileError(f"{error.filename} in {self._context.storage.uri} is gone") from None
-            raise
-        except ReadOvertaken:
-            storage = self._context.storage
+        except _GONE as error:
+            self._verify()
+            raise self._told(error) from None
+
+    def _told(self, error: Exception) -> Exception:
+        """Return what an error of the last attempt means, if the action is still this process's."""
+        storage = self._context.storage
+        if isinstance(error, ReadOvertaken):
             cleans = pending_cleans(Timeline.load(storage))
             if not cleans:
-                raise
-            raise CommitConflict(
+                return error
+            return CommitConflict(
                 f"clean {cleans[0].requested} of {storage.uri} is pending and deletes files that {self.name} is made "
                 f"of: complete it (lsm clean), and create {self.name} again"
-            ) from None
+            )
+        if not self._context.metadata.exists(PROPERTIES_PATH):
+            return self._dropped()
+        if isinstance(error, FileNotFoundError):
+            return CorruptFileError(f"{error.filename} in {storage.uri} is gone")
+        return error
 
     def _check_kept(self) -> None:
         """Check that the metadata table was not dropped since `write` began, and base files with it; it may be anew."""

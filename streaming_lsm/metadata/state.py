@@ -80,10 +80,15 @@ def check_properties(metadata: Storage, version: str) -> None:
     """
     found = load_properties(metadata)
     for key, value in {**_SETTINGS, "hoodie.table.version": version}.items():
-        if found.get(key, "").strip().lower() != value.lower():
+        if _plain(found.get(key, "")) != _plain(value):
             raise UnsupportedTable(
                 f"{METADATA_TABLE}/{PROPERTIES_PATH}: {key}={found.get(key)!r:.80} instead of {value}"
             )
+
+
+def _plain(value: str) -> str:
+    """Return a value as Java takes it: blanks around it, its case, and zeros before a number do not count."""
+    return value.strip().lower().lstrip("0")
 
 
 def _without_action(timeline: Timeline, data: Timeline, base: str) -> list[Instant]:

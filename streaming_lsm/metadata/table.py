@@ -32,6 +32,7 @@ from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY, create
 from streaming_lsm.metadata.dropping import drop_metadata_table, drop_others, partition_names, remove_leftovers
 from streaming_lsm.metadata.file_slices import (
     METADATA_TABLE,
+    DamagedAction,
     MetadataFileSlice,
     counted_instants,
     is_first,
@@ -189,7 +190,12 @@ class MetadataTable:
             self._kept = (FilesPartition(),)
             return
         if self._opened != (properties, timeline.instants):
-            self._kept = self._open_partitions(properties, timeline)
+            try:
+                self._kept = self._open_partitions(properties, timeline)
+            except DamagedAction:
+                self._opened = None
+                self.open(data)
+                return
         self._native = is_native(properties)
         if self._remember(properties):
             self._opened = properties, timeline.instants
@@ -379,7 +385,11 @@ class MetadataTable:
         return self._timelines.load(self._metadata) if doomed else timeline
 
     def _open_partitions(self, properties: Mapping[str, str], timeline: Timeline) -> Sequence[KeptPartition]:
-        """Return ``files``, and the other partitions that can be kept."""
+        """Return ``files``, and the other partitions that can be kept.
+
+        Raises:
+            DamagedAction: a completed action cannot be read, so that none can be kept.
+        """
         registered = listed(properties.get(PARTITIONS_KEY, ""))
         found: list[KeptPartition] = [FilesPartition()]
         for kind, asked in self._asked.items():
@@ -391,6 +401,8 @@ class MetadataTable:
                     if kept.definition not in (None, name, *(one.name for one in found)):
                         raise UnsupportedTable(f"{kept.definition} is not kept, whose columns it has")
                     MetadataFileSlice.newest_of_all(timeline, self._metadata.names(name), name)
+                except DamagedAction:
+                    raise
                 except DAMAGE as error:
                     self._warn(name, str(error))
                 else:

@@ -7,6 +7,7 @@ the timeline has not changed since it was loaded, or if it is there in every loo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,8 +17,9 @@ from streaming_lsm import config
 from streaming_lsm.errors import ConfigError, CorruptFileError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
-from streaming_lsm.metadata.file_slices import METADATA_TABLE, MetadataFileSlice
+from streaming_lsm.metadata.file_slices import METADATA_TABLE, DamagedAction, MetadataFileSlice
 from streaming_lsm.metadata.listing import folder_listing, listing_differences, metadata_listing
+from streaming_lsm.metadata.partitions.base import DAMAGE
 from streaming_lsm.metadata.state import check_newest_known, check_properties, check_up_to_date
 from streaming_lsm.services.context import ServiceContext, read_clean_plan
 from streaming_lsm.services.indexes.bloom_check import check_bloom_filters
@@ -47,7 +49,7 @@ from streaming_lsm.services.indexes.range_check import check_column_stats, check
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT, Instant
-from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
 
@@ -129,6 +131,7 @@ class _Moment:
         timeline: timeline of the metadata table, loaded later; None without one.
         fault: why it cannot be loaded.
         instants: of both timelines.
+        own: content of the properties of the metadata table; None without one.
     """
 
     data: Timeline = field(compare=False)
@@ -136,17 +139,21 @@ class _Moment:
     timeline: Timeline | None = field(compare=False)
     fault: str
     instants: tuple[Sequence[Instant], Sequence[Instant]]
+    own: bytes | None
 
     @classmethod
     def of(cls, context: ServiceContext) -> _Moment:
         """Load both timelines."""
         data = Timeline.load(context.storage, context.config.timeline_layout)
         properties = load_properties(context.storage)
+        metadata, own = Subfolder(context.storage, METADATA_TABLE), None
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            own = metadata.read(PROPERTIES_PATH)
         try:
-            timeline = Timeline.load(Subfolder(context.storage, METADATA_TABLE), data.layout)
+            timeline = Timeline.load(metadata, data.layout)
         except (CorruptFileError, TableNotFound, NotADirectoryError) as error:
-            return cls(data, properties, None, str(error), (data.instants, ()))
-        return cls(data, properties, timeline, "", (data.instants, timeline.instants))
+            return cls(data, properties, None, str(error), (data.instants, ()), own)
+        return cls(data, properties, timeline, "", (data.instants, timeline.instants), own)
 
 
 def _look(storage: Storage, moment: _Moment, threads: int, only: str | None) -> IndexCheck:
@@ -179,7 +186,7 @@ def _look(storage: Storage, moment: _Moment, threads: int, only: str | None) -> 
             unchecked[name] = str(error)
         else:
             records[name] = checked.records
-            findings += checked.findings
+            findings += (one for one in checked.findings if one not in findings)
     return IndexCheck(records, tuple(findings), unchecked)
 
 
@@ -204,6 +211,8 @@ def _checked(name: str, state: CheckedState) -> Checked:
             # One without records counts, too: keys are distributed by the number of file groups.
             MetadataFileSlice.newest_of_all(state.timeline, state.metadata.names(name), name, all_groups=True)
         return check(state)
+    except DamagedAction as error:  # the next write drops all indexes for it
+        return Checked(0, (IndexFinding(FILES, DAMAGED, str(error)),))
     except (CorruptFileError, TableNotFound, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         return Checked(0, (IndexFinding(name, DAMAGED, str(error)),))
     except pa.ArrowInvalid as error:  # a key that is no UTF-8 text
@@ -222,7 +231,7 @@ def _check_files(state: CheckedState) -> Checked:
     if state.data.layout != FLAT:
         try:
             check_properties(state.metadata, state.properties["hoodie.table.version"])
-        except (CorruptFileError, UnsupportedTable) as error:  # the next write drops it for this
+        except DAMAGE as error:  # the next write drops it for this
             findings.append(IndexFinding(FILES, DAMAGED, str(error)))
         try:
             check_up_to_date(state.timeline, state.data)

@@ -277,17 +277,27 @@ def test_a_damaged_and_a_stale_part_are_reported_and_all_is_built_again_in_its_f
     assert_settled(tmp_path)
 
 
+def unchecked(text: str) -> str:
+    return re.sub("#lsm.checksum=.*", "", text)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         lambda text: text[: len(text) // 2],
         lambda text: text.replace("version=", "version=1"),
-        lambda text: re.sub("#lsm.checksum=.*", "", text).replace("=MERGE_ON_READ", "=COPY_ON_WRITE"),
+        lambda text: unchecked(text).replace("table.version=10", "table.version=9"),
+        lambda text: unchecked(text).replace("=MERGE_ON_READ", "=COPY_ON_WRITE"),
+        lambda text: "#lsm.create=1\n",
     ],
-    ids=["cut", "changed", "another"],
+    ids=["cut", "changed", "another version", "another type", "claimed"],
 )
 def test_properties_of_the_metadata_table_that_a_write_would_drop_it_for_are_reported(
-    damage: Callable[[str], str], template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: Callable[[str], str],
+    template: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     table = indexed(template, tmp_path)
     before = shown(table)
@@ -295,11 +305,64 @@ def test_properties_of_the_metadata_table_that_a_write_would_drop_it_for_are_rep
     path.write_text(damage(path.read_text()))
     document = verified(capsys, tmp_path, code=1)
     assert found(document) == {("files", "damaged", 1)}
-    assert "metadata/.hoodie/hoodie.properties" in document["findings"][0]["message"]
+    assert document["records"]["files"]
+    assert "hoodie.properties" in document["findings"][0]["message"]
     assert shown(LsmTable(tmp_path)) == before
+    shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-written"))
+    with caplog.at_level(logging.WARNING):
+        LsmTable(tmp_path.with_name(f"{tmp_path.name}-written")).upsert(rows(("k60", "be", 1, 1)))
+    assert "dropped the metadata table of" in caplog.text
     assert verified(capsys, tmp_path, "--repair")["rebuilt"] == list(ALL)
     assert verified(capsys, tmp_path)["findings"] == []
     assert_indexes(table)
+
+
+@pytest.mark.parametrize("is_newest", [False, True])
+def test_an_action_of_the_metadata_table_that_cannot_be_read_is_reported_once_and_all_is_built_again(
+    is_newest: bool,
+    template: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = indexed(template, tmp_path)
+    table.upsert(rows(("k60", "be", 1, 1)))
+    before = shown(table)
+    path = sorted((tmp_path / METADATA / ".hoodie/timeline").glob("*_*.deltacommit"))[-1 if is_newest else -2]
+    path.write_bytes(path.read_bytes()[:-200])
+    for only in ((), ("record_index",)):
+        document = verified(capsys, tmp_path, *only, code=1)
+        assert found(document) == {("files", "damaged", 1)}
+        assert document["findings"][0]["message"].startswith(f"{METADATA}: .hoodie/timeline/{path.name}: ")
+    assert shown(LsmTable(tmp_path)) == before
+    other = tmp_path.with_name(f"{tmp_path.name}-written")
+    shutil.copytree(tmp_path, other)
+    with caplog.at_level(logging.WARNING):
+        LsmTable(other).upsert(rows(("k60", "be", 1, 1)))
+    assert caplog.text.count("dropped ") == 1
+    assert "dropped the metadata table of" in caplog.text
+    assert not (other / METADATA).exists()
+    assert verified(capsys, tmp_path, "--repair")["rebuilt"] == list(ALL)
+    assert verified(capsys, tmp_path)["findings"] == []
+    table.upsert(rows(("k61", "be", 1, 1)))  # of a process that knew the former metadata table
+    assert verified(capsys, tmp_path)["findings"] == []
+    assert_indexes(table)
+
+
+@pytest.mark.parametrize("version", ["10 ", "010"])
+def test_a_version_with_blanks_or_zeros_is_no_damage(
+    version: str, template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    indexed(template, tmp_path)
+    path = tmp_path / ".hoodie/hoodie.properties"
+    path.write_text(unchecked(path.read_text()).replace("table.version=10", f"table.version={version}"))
+    assert verified(capsys, tmp_path)["findings"] == []
+    LsmTable(tmp_path).upsert(rows(("k60", "be", 1, 1)))
+    assert verified(capsys, tmp_path)["findings"] == []
+    assert [index.state for index in LsmTable(tmp_path).indexes()[:5]] == ["ready"] * 5
+    LsmTable(tmp_path).rebuild_indexes(["files"])
+    LsmTable(tmp_path).upsert(rows(("k61", "be", 1, 1)))
+    assert [index.state for index in LsmTable(tmp_path).indexes()[:5]] == ["ready"] * 5
 
 
 @pytest.mark.parametrize("name", ALL[1:])

@@ -253,6 +253,40 @@ def test_a_builder_that_was_taken_for_dead_changes_nothing_any_more(part: int, t
         shutil.rmtree(root)
 
 
+def test_a_builder_that_was_taken_for_dead_while_it_held_the_lock_is_fenced_though_its_files_were_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = INDEXES[0]
+    template = table_of(tmp_path / "table", "copy on write", index)
+    catch_up = IndexBuild.catch_up
+
+    def overtaken(build: IndexBuild) -> None:
+        catch_up(build)
+        root = build._context.storage.uri.removeprefix("file://")
+        LsmTable(root, {**BLOOMS, **NO_WAIT}).upsert(written(random.Random(77), 4, 20))
+
+    def work(table: LsmTable) -> None:
+        table.create_index(index.name)
+
+    def taking_over(table: LsmTable) -> None:
+        for step in range(9, 12):
+            table.upsert(written(random.Random(5), step, 20))
+        table.clean()
+
+    monkeypatch.setattr(IndexBuild, "catch_up", overtaken)
+    calls = Driver(shutil.copytree(template, tmp_path / "counted"), work, **OF_TABLE).calls
+    locked = max(at for at, call in enumerate(calls) if call == ("put_if_absent", LOCK_FILE))
+    reads = [at for at in range(locked + 1, len(calls)) if calls[at][1].endswith(".parquet")]
+    for at in sample(reads, 0, 2):
+        root = Path(shutil.copytree(template, tmp_path / f"at-{at}"))
+        stopped = Driver(root, work, stop_at=at, **OF_TABLE)
+        other = Driver(root, taking_over, **{**OF_TABLE, "hoodie.clean.commits.retained": 1})
+        assert other.error is None
+        stopped.go_on()
+        assert isinstance(stopped.error, Fenced), stopped.error
+        assert LsmTable(root, {"lsm.read.threads": 1}).check_indexes().findings == ()
+
+
 def test_an_index_is_listed_while_it_is_built_and_its_builder_is_not_disturbed(tmp_path: Path) -> None:
     index = INDEXES[0]
     root = table_of(tmp_path, "version 10", index)
