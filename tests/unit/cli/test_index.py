@@ -281,6 +281,16 @@ def unchecked(text: str) -> str:
     return re.sub("#lsm.checksum=.*", "", text)
 
 
+def assert_a_write_drops_all(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A write to a copy of the table drops its metadata table as a whole, and says so once."""
+    copy = Path(shutil.copytree(root, root.with_name(f"{root.name}-written")))
+    with caplog.at_level(logging.WARNING):
+        LsmTable(copy).upsert(rows(("k60", "be", 1, 1)))
+    assert caplog.text.count("dropped ") == 1
+    assert "dropped the metadata table of" in caplog.text
+    assert not (copy / METADATA).exists()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -308,10 +318,7 @@ def test_properties_of_the_metadata_table_that_a_write_would_drop_it_for_are_rep
     assert document["records"]["files"]
     assert "hoodie.properties" in document["findings"][0]["message"]
     assert shown(LsmTable(tmp_path)) == before
-    shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-written"))
-    with caplog.at_level(logging.WARNING):
-        LsmTable(tmp_path.with_name(f"{tmp_path.name}-written")).upsert(rows(("k60", "be", 1, 1)))
-    assert "dropped the metadata table of" in caplog.text
+    assert_a_write_drops_all(tmp_path, caplog)
     assert verified(capsys, tmp_path, "--repair")["rebuilt"] == list(ALL)
     assert verified(capsys, tmp_path)["findings"] == []
     assert_indexes(table)
@@ -335,13 +342,7 @@ def test_an_action_of_the_metadata_table_that_cannot_be_read_is_reported_once_an
         assert found(document) == {("files", "damaged", 1)}
         assert document["findings"][0]["message"].startswith(f"{METADATA}: .hoodie/timeline/{path.name}: ")
     assert shown(LsmTable(tmp_path)) == before
-    other = tmp_path.with_name(f"{tmp_path.name}-written")
-    shutil.copytree(tmp_path, other)
-    with caplog.at_level(logging.WARNING):
-        LsmTable(other).upsert(rows(("k60", "be", 1, 1)))
-    assert caplog.text.count("dropped ") == 1
-    assert "dropped the metadata table of" in caplog.text
-    assert not (other / METADATA).exists()
+    assert_a_write_drops_all(tmp_path, caplog)
     assert verified(capsys, tmp_path, "--repair")["rebuilt"] == list(ALL)
     assert verified(capsys, tmp_path)["findings"] == []
     table.upsert(rows(("k61", "be", 1, 1)))  # of a process that knew the former metadata table
