@@ -6,7 +6,7 @@ import itertools
 
 from streaming_lsm.kafka.demo.registry_server import RegistryServer
 
-_first_ids = itertools.count(1, 1000)
+_first_ids = itertools.count(1001, 1000)  # a server that a test makes itself begins at 1
 
 
 def new_registry() -> RegistryServer:
