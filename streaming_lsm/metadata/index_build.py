@@ -153,17 +153,16 @@ class IndexBuild:
 
     def _attempted(self, read: Callable[[], T], attempts: int = _ATTEMPTS) -> T:
         """Read again if a file is gone: cleans go on meanwhile. While the lock is held, no state is newer: try once."""
-        for _ in range(attempts - 1):
+        left = attempts
+        while True:
             try:
                 return read()
             except _GONE as error:
                 self._verify()
+                left -= 1
+                if not left:
+                    raise self._told(error) from None
                 _LOG.debug("%s is read again for %s: %s", self._context.storage.uri, self.name, error)
-        try:
-            return read()
-        except _GONE as error:
-            self._verify()
-            raise self._told(error) from None
 
     def _told(self, error: Exception) -> Exception:
         """Return what an error of the last attempt means, if the action is still this process's."""

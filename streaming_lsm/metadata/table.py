@@ -189,15 +189,14 @@ class MetadataTable:
         if timeline is None:
             self._kept = (FilesPartition(),)
             return
-        if self._opened != (properties, timeline.instants):
-            try:
-                self._kept = self._open_partitions(properties, timeline)
-            except DamagedAction:
-                self._opened = None
-                self.open(data)
-                return
         self._native = is_native(properties)
-        if self._remember(properties):
+        try:
+            if self._opened != (properties, timeline.instants):
+                self._kept = self._open_partitions(properties, timeline)
+            is_kept = self._remember(properties)
+        except DamagedAction:
+            is_kept = False
+        if is_kept:
             self._opened = properties, timeline.instants
         else:  # what cannot be kept is dropped
             self._opened = None

@@ -13,7 +13,7 @@ from streaming_lsm.errors import SchemaError
 from streaming_lsm.schema import META_COLUMNS
 
 _ABSENT = re.compile(r"No match for FieldRef\.(?:Name\((.*?)\)|Nested\((.*?)\)) in ", re.DOTALL)
-"""What Arrow says of a column, or of a field inside a column, that is not there."""
+"""Matches what Arrow says of a column, or of a field inside a column, that is not there."""
 _PART = re.compile(r"FieldRef\.Name\((.*?)\)(?: |$)", re.DOTALL)
 _UNPRINTABLE = "with a pattern of bytes"
 """Stands for a filter that Arrow cannot print."""

@@ -149,11 +149,12 @@ class _Moment:
         metadata, own = Subfolder(context.storage, METADATA_TABLE), None
         with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             own = metadata.read(PROPERTIES_PATH)
+        timeline, fault = None, ""
         try:
             timeline = Timeline.load(metadata, data.layout)
         except (CorruptFileError, TableNotFound, NotADirectoryError) as error:
-            return cls(data, properties, None, str(error), (data.instants, ()), own)
-        return cls(data, properties, timeline, "", (data.instants, timeline.instants), own)
+            fault = str(error)
+        return cls(data, properties, timeline, fault, (data.instants, timeline.instants if timeline else ()), own)
 
 
 def _look(storage: Storage, moment: _Moment, threads: int, only: str | None) -> IndexCheck:

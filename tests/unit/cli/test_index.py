@@ -291,6 +291,17 @@ def assert_a_write_drops_all(root: Path, caplog: pytest.LogCaptureFixture) -> No
     assert not (copy / METADATA).exists()
 
 
+def assert_dropped_or_built_again(
+    table: LsmTable, before: Any, root: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Queries are right, a write drops the damaged metadata table, and a repair builds all of it again."""
+    assert shown(LsmTable(root)) == before
+    assert_a_write_drops_all(root, caplog)
+    assert verified(capsys, root, "--repair")["rebuilt"] == list(ALL)
+    assert verified(capsys, root)["findings"] == []
+    assert_indexes(table)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -317,11 +328,7 @@ def test_properties_of_the_metadata_table_that_a_write_would_drop_it_for_are_rep
     assert found(document) == {("files", "damaged", 1)}
     assert document["records"]["files"]
     assert "hoodie.properties" in document["findings"][0]["message"]
-    assert shown(LsmTable(tmp_path)) == before
-    assert_a_write_drops_all(tmp_path, caplog)
-    assert verified(capsys, tmp_path, "--repair")["rebuilt"] == list(ALL)
-    assert verified(capsys, tmp_path)["findings"] == []
-    assert_indexes(table)
+    assert_dropped_or_built_again(table, before, tmp_path, capsys, caplog)
 
 
 @pytest.mark.parametrize("is_newest", [False, True])
@@ -341,10 +348,7 @@ def test_an_action_of_the_metadata_table_that_cannot_be_read_is_reported_once_an
         document = verified(capsys, tmp_path, *only, code=1)
         assert found(document) == {("files", "damaged", 1)}
         assert document["findings"][0]["message"].startswith(f"{METADATA}: .hoodie/timeline/{path.name}: ")
-    assert shown(LsmTable(tmp_path)) == before
-    assert_a_write_drops_all(tmp_path, caplog)
-    assert verified(capsys, tmp_path, "--repair")["rebuilt"] == list(ALL)
-    assert verified(capsys, tmp_path)["findings"] == []
+    assert_dropped_or_built_again(table, before, tmp_path, capsys, caplog)
     table.upsert(rows(("k61", "be", 1, 1)))  # of a process that knew the former metadata table
     assert verified(capsys, tmp_path)["findings"] == []
     assert_indexes(table)
